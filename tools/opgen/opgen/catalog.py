@@ -1,0 +1,158 @@
+"""Every ATen operator of the installed wheel, as the generator needs it.
+
+Read through torchgen's own API, so that overloads which torchgen derives (`autogen`, structured delegates) are included exactly as PyTorch
+builds them. torch itself is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from .errors import OpgenError
+
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+from torchgen import local  # noqa: E402
+from torchgen.api import cpp  # noqa: E402
+from torchgen.api.types import DispatcherSignature  # noqa: E402
+from torchgen.gen import parse_native_yaml  # noqa: E402
+from torchgen.model import BackendIndex, DispatchKey, NativeFunction  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The dispatcher's C++ signature of an operator, SymInt already lowered to int64_t."""
+
+    returns: str
+    argument_types: tuple[str, ...]
+    argument_names: tuple[str, ...]
+
+    def pointer(self) -> str:
+        """The function pointer type, e.g. `at::Tensor (*)(const at::Tensor &, int64_t)`."""
+        return f"{self.returns} (*)({', '.join(self.argument_types)})"
+
+    def declaration(self, name: str) -> str:
+        """A declaration of a function `name` with this signature, with argument names."""
+        arguments = ", ".join(f"{t} {n}" for t, n in zip(self.argument_types, self.argument_names, strict=True))
+        return f"{self.returns} {name}({arguments});"
+
+
+class Operator:
+    """One overload, e.g. `add.out`. `cpu` tells whether PyTorch has a CPU kernel for it, its own or through its structured out variant."""
+
+    def __init__(self, function: NativeFunction, cpu_kernel: str | None, cpu: bool) -> None:
+        self._function = function
+        self.cpu_kernel = cpu_kernel
+        self.cpu = cpu
+        self.name = str(function.func.name)
+
+    @property
+    def base(self) -> str:
+        """Name without the overload: `add_` for `add_.Tensor`."""
+        return self.name.split(".", 1)[0]
+
+    @property
+    def root(self) -> str:
+        """Name under which the wheel files the generated headers: `add` for `add_.Tensor` and `add.out`."""
+        return self._function.root_name
+
+    @property
+    def schema(self) -> str:
+        return str(self._function.func)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return frozenset(self._function.tags)
+
+    @property
+    def random(self) -> bool:
+        """Whether results depend on a generator."""
+        return "nondeterministic_seeded" in self._function.tags
+
+    @property
+    def view(self) -> bool:
+        return self._function.is_view_op
+
+    @property
+    def device_checked(self) -> bool:
+        """Whether PyTorch's own CUDA wrapper compares the devices of all arguments."""
+        return self._function.device_check.name != "NoCheck"
+
+    @property
+    def composite_implicit(self) -> bool:
+        return self._function.has_composite_implicit_autograd_kernel
+
+    @property
+    def composite(self) -> bool:
+        """Whether ATen decomposes it for a device without an own kernel."""
+        function = self._function
+        return (
+            function.has_composite_implicit_autograd_kernel
+            or function.has_composite_explicit_autograd_kernel
+            or function.has_composite_explicit_autograd_non_functional_kernel
+        )
+
+    @cached_property
+    def signature(self) -> Signature:
+        with local.parametrize(
+            use_const_ref_for_mutable_tensors=self._function.use_const_ref_for_mutable_tensors,
+            use_ilistref_for_tensor_lists=self._function.part_of_structured_group,
+        ):
+            dispatcher = DispatcherSignature.from_schema(self._function.func, symint=False)
+            arguments = dispatcher.arguments()
+            return Signature(dispatcher.returns_type().cpp_type(), tuple(a.type for a in arguments), tuple(a.name for a in arguments))
+
+    @cached_property
+    def cpu_function(self) -> str:
+        """Name of the typed CPU entry that keeps the schema's argument order, inside namespace `at::cpu`."""
+        return cpp.name(self._function.func, faithful_name_for_out_overloads=True)
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """Where the installed wheel keeps what the generator reads."""
+
+    native_functions: Path
+    tags: Path
+    include: Path
+    version_file: Path
+
+    @staticmethod
+    def locate() -> Wheel:
+        """Find torchgen and torch on the path of this interpreter without importing torch."""
+        folders = {}
+        for package in ("torchgen", "torch"):
+            spec = importlib.util.find_spec(package)
+            if spec is None or not spec.submodule_search_locations:
+                raise OpgenError(f"package '{package}' is not installed in this Python environment; install torch first")
+            folders[package] = Path(next(iter(spec.submodule_search_locations)))
+        native = folders["torchgen"] / "packaged" / "ATen" / "native"
+        torch = folders["torch"]
+        return Wheel(native / "native_functions.yaml", native / "tags.yaml", torch / "include", torch / "version.py")
+
+    @cached_property
+    def torch_version(self) -> str:
+        """`major.minor` of the wheel; a rebuild of the same release must not change what is generated."""
+        namespace: dict[str, object] = {}
+        for line in self.version_file.read_text().splitlines():
+            if line.startswith("__version__"):
+                exec(line, namespace)  # noqa: S102 - one assignment from the wheel's own file
+        return ".".join(str(namespace["__version__"]).split(".")[:2])
+
+
+def load_catalog(wheel: Wheel) -> dict[str, Operator]:
+    """All overloads of the wheel by name (`add.out`), in alphabetical order."""
+    parsed = parse_native_yaml(str(wheel.native_functions), str(wheel.tags))
+    by_name = {function.func.name: function for function in parsed.native_functions}
+    cpu: BackendIndex = parsed.backend_indices[DispatchKey.CPU]
+    operators = {}
+    for function in parsed.native_functions:
+        metadata = cpu.get_kernel(function)
+        delegate = by_name[function.structured_delegate] if function.structured_delegate is not None else None
+        has_cpu = metadata is not None or (delegate is not None and cpu.has_kernel(delegate))
+        operators[str(function.func.name)] = Operator(function, metadata.kernel if metadata else None, has_cpu)
+    return dict(sorted(operators.items()))
