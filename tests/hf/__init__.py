@@ -1,0 +1,1 @@
+"""Tests of unmodified Hugging Face libraries on the `neuron` device."""
