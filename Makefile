@@ -1,0 +1,65 @@
+# Everything a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+MODEL ?=
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+export PATH := $(BIN):$(PATH)
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-cpp test-python lint format sanitize bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(VENV)/.installed: requirements.txt
+	@echo "== installing pinned dependencies into .venv"
+	@tools/system-packages
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$$(sed -n 's/^torch==//p' requirements.txt)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+setup: $(VENV)/.installed ## make .venv with pinned dependencies
+
+# The first editable install configures CMake and builds; later builds only run ninja.
+build/build.ninja: $(VENV)/.installed pyproject.toml
+	@echo "== configuring, building and installing (editable)"
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -C cmake.define.NEURON_BUILD_TESTS=ON -C build.verbose=true -e .
+	@touch $@
+
+build: build/build.ninja ## build the plugin and the C++ tests
+	@$(BIN)/cmake --build build
+
+demo: build ## the page's generation example; MODEL=<hub name or folder> picks a model
+	$(BIN)/python examples/generate.py $(if $(MODEL),--model "$(MODEL)")
+
+test: lint test-cpp test-python ## lint, C++ tests, Python tests
+
+test-cpp: build ## C++ tests (ctest)
+	$(BIN)/ctest --test-dir build --output-on-failure -j2
+
+test-python: build ## Python tests (pytest)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests -m "not extra" -q --durations=15
+
+lint: build ## clang-format, clang-tidy, ruff, mypy
+	@tools/lint
+
+format: setup ## rewrite sources with clang-format and ruff
+	@tools/lint --fix
+
+sanitize: setup ## torch-free layers under ASan+UBSan and TSan
+	@for kind in address,undefined thread; do \
+	  tree=build-sanitize-$${kind%%,*}; \
+	  $(BIN)/cmake -S . -B $$tree -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNEURON_BUILD_PLUGIN=OFF -DNEURON_BUILD_TESTS=ON -DNEURON_SANITIZE=$$kind \
+	    && $(BIN)/cmake --build $$tree && $(BIN)/ctest --test-dir $$tree --output-on-failure -j2 || exit 1; \
+	done
+
+bench: build ## the benchmarks of benchmarks/, as ratios with their bars
+	$(BIN)/python -m benchmarks
+
+docs: setup ## regenerate docs/operators.md
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python tools/opgen/generate.py --table src/torch/ops/table.yaml --output build/docs-generated --docs docs/operators.md
+
+clean: ## remove build trees and built files (keeps .venv)
+	rm -rf build build-* python/torch_neuronx/*.so python/torch_neuronx/_build_info.py

@@ -1,0 +1,97 @@
+// Aliases and their pool. See alias_pool.h.
+#include "torch/ops/alias_pool.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/COWDeleter.h>
+
+#include "torch/device/device_allocator.h"
+
+namespace neuron::ops {
+namespace {
+
+// An alias looks like any CPU tensor, autograd keys included: kernels run below autograd, where the thread's exclusion set removes those keys.
+constexpr c10::DispatchKeySet kCpuKeys({c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView});
+constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+
+c10::DataPtr borrowed(void* bytes) { return {bytes, c10::Device(c10::kCPU)}; }
+
+void release_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
+
+}  // namespace
+
+AliasTensorImpl::AliasTensorImpl(c10::Storage storage) : TensorImpl(std::move(storage), kCpuKeys, caffe2::TypeMeta::Make<float>()) {}
+
+void AliasTensorImpl::mirror(const c10::TensorImpl& source) {
+  extra_meta_.reset();
+  copy_generic_tensor_metadata(&source, this);
+  device_opt_ = c10::Device(c10::kCPU);
+  key_set_ = kCpuKeys | (source.key_set() & kLazyBits);
+}
+
+AliasSlot::AliasSlot() {
+  // Resizable, and growing through the CPU allocator: inside a DeviceAllocationScope that is device memory.
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, borrowed(nullptr), c10::GetCPUAllocator(), /*resizable=*/true);
+  storage_ = storage.get();
+  tensor_ = at::Tensor(c10::make_intrusive<AliasTensorImpl>(c10::Storage(std::move(storage))));
+}
+
+void AliasSlot::bind(const at::Tensor& source) {
+  auto* impl = source.unsafeGetTensorImpl();
+  auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  // A lazily cloned storage must become its own before a kernel that may write sees its address.
+  if (C10_UNLIKELY(storage->_mutable_data_ptr_no_checks().get_deleter() == &c10::impl::cow::cow_deleter)) {
+    storage->mutable_data_ptr();
+  }
+  argument_ = &source;
+  source_ = impl;
+  written_ = false;
+  bytes_ = storage->_mutable_data_ptr_no_checks().get();
+  storage_->set_data_ptr_noswap(borrowed(bytes_));
+  storage_->set_nbytes(storage->nbytes());
+  static_cast<AliasTensorImpl*>(tensor_.unsafeGetTensorImpl())->mirror(*impl);
+}
+
+void AliasSlot::release() noexcept {
+  if (written_) {
+    write_back();
+  }
+  if (C10_UNLIKELY(tensor_.use_count() != 1 || tensor_.storage().use_count() != 1)) {
+    abandon();
+  }
+  source_ = nullptr;
+}
+
+void AliasSlot::write_back() {
+  auto* impl = source_;
+  auto& bytes = storage_->_mutable_data_ptr_no_checks();
+  if (C10_UNLIKELY(bytes.get() != bytes_)) {
+    // The kernel grew the tensor; the new bytes are device memory already, only their tag is wrong.
+    auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+    bytes.unsafe_set_device(impl->device());
+    storage->set_data_ptr_noswap(std::move(bytes));
+    storage->set_nbytes(storage_->nbytes());
+    storage_->set_data_ptr_noswap(borrowed(nullptr));
+  }
+  const auto& alias = *tensor_.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(alias.sizes() != impl->sizes() || alias.strides() != impl->strides())) {
+    impl->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
+  }
+}
+
+// A kernel kept the alias (for example inside an object that it returned): leave it to that holder, with shared ownership of the bytes, and start afresh.
+void AliasSlot::abandon() {
+  if (storage_->_mutable_data_ptr_no_checks().get() == bytes_ && source_ != nullptr) {
+    auto* owner = source_->unsafe_storage().unsafeGetStorageImpl();
+    c10::raw::intrusive_ptr::incref(owner);
+    storage_->set_data_ptr_noswap(c10::DataPtr(bytes_, owner, &release_storage, c10::Device(c10::kCPU)));
+  }
+  *this = AliasSlot();
+}
+
+AliasPool& AliasPool::of_this_thread() {
+  thread_local AliasPool pool;
+  return pool;
+}
+
+}  // namespace neuron::ops

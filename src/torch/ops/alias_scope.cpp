@@ -1,0 +1,123 @@
+// See alias_scope.h.
+#include "torch/ops/alias_scope.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstring>
+
+#include "runtime/current_device.h"
+#include "torch/device/device_allocator.h"
+
+namespace neuron::ops {
+
+const at::Tensor& AliasScope::alias(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  const auto device = tensor.unsafeGetTensorImpl()->device();
+  if (C10_UNLIKELY(!device.is_privateuseone())) {
+    saw_host_tensor_ |= tensor.dim() != 0;
+    return tensor;
+  }
+  join(device);
+  auto& slot = pool_.push();
+  slot.bind(tensor);
+  return slot.tensor();
+}
+
+at::Tensor& AliasScope::alias_written(at::Tensor& tensor) {
+  const auto depth = pool_.depth();
+  auto& result = const_cast<at::Tensor&>(alias(tensor));
+  if (pool_.depth() != depth) {
+    pool_.slot(depth).mark_written();
+  }
+  return result;
+}
+
+void AliasScope::use_device(c10::Device device) {
+  if (device.is_privateuseone()) {
+    join(c10::Device(device.type(), device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(runtime::current_device())));
+  }
+}
+
+void AliasScope::join(c10::Device device) {
+  if (device_ < 0) {
+    device_ = device.index();
+  } else if (C10_UNLIKELY(device_ != device.index() && check_ != DeviceCheck::kAny)) {
+    raise_device_mismatch(device);
+  }
+}
+
+c10::DeviceIndex AliasScope::finish_arguments() {
+  if (device_ < 0) {
+    device_ = static_cast<c10::DeviceIndex>(runtime::current_device());
+  } else if (C10_UNLIKELY(saw_host_tensor_ && check_ == DeviceCheck::kSame)) {
+    raise_device_mismatch(c10::Device(c10::kCPU));
+  }
+  return device_;
+}
+
+void AliasScope::raise_device_mismatch(c10::Device other) const {
+  TORCH_CHECK(
+      false, "Expected all tensors to be on the same device, but found at least two devices, ",
+      c10::Device(c10::kPrivateUse1, device_), " and ", other, "!");
+}
+
+at::Tensor AliasScope::make_device_tensor(c10::Storage storage, const c10::TensorImpl& like) const {
+  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), like.dtype());
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  const auto keys = like.key_set();
+  if (C10_UNLIKELY(keys.has(c10::DispatchKey::Conjugate))) {
+    impl->_set_conj(true);
+  }
+  if (C10_UNLIKELY(keys.has(c10::DispatchKey::Negative))) {
+    impl->_set_neg(true);
+  }
+  return tensor;
+}
+
+at::Tensor AliasScope::adopt(at::Tensor result) {
+  if (!result.defined() || C10_UNLIKELY(!result.device().is_cpu())) {
+    return result;
+  }
+  const auto& impl = *result.unsafeGetTensorImpl();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      impl.layout() == c10::kStrided, "the neuron device has dense tensors only, but an operator made a tensor with layout ", impl.layout());
+  auto* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  for (auto index = mark_; index < pool_.depth(); ++index) {
+    auto& slot = pool_.slot(index);
+    if (slot.is_alias(&impl)) {
+      return slot.source();
+    }
+    if (slot.owns(storage)) {
+      return make_device_tensor(slot.source_storage(), impl);
+    }
+  }
+  const c10::Device device(c10::kPrivateUse1, device_);
+  auto& bytes = storage->_mutable_data_ptr_no_checks();
+  if (C10_UNLIKELY(bytes.get() != nullptr && bytes.get_deleter() != &device::delete_block)) {
+    // Bytes that the kernel did not get from this thread's allocator (a constant of its own, say) move into device memory.
+    auto owned = device::device_allocator().allocate_on(device_, storage->nbytes());
+    std::memcpy(owned.mutable_get(), bytes.get(), storage->nbytes());
+    auto copy = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(storage->nbytes()), std::move(owned), &device::device_allocator(), true);
+    return make_device_tensor(c10::Storage(std::move(copy)), impl);
+  }
+  bytes.unsafe_set_device(device);
+  storage->set_allocator(&device::device_allocator());
+  return make_device_tensor(impl.unsafe_storage(), impl);
+}
+
+at::Tensor& AliasScope::argument(const at::Tensor& alias) {
+  for (auto index = mark_; index < pool_.depth(); ++index) {
+    if (pool_.slot(index).is_alias(alias.unsafeGetTensorImpl())) {
+      return pool_.slot(index).argument();
+    }
+  }
+  return const_cast<at::Tensor&>(alias);
+}
+
+}  // namespace neuron::ops
