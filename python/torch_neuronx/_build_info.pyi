@@ -1,0 +1,3 @@
+"""Written by CMake when the plugin is built."""
+
+TORCH_VERSION: str

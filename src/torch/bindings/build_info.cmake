@@ -1,0 +1,12 @@
+# Records which torch the plugin is built for. Python reads the file before it loads the plugin, because loading a plugin of another torch crashes.
+file(STRINGS ${TORCH_ROOT}/version.py torch_version_line REGEX "^__version__ = ")
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" TORCH_VERSION "${torch_version_line}")
+if(NOT TORCH_VERSION)
+  message(FATAL_ERROR "no version found in ${TORCH_ROOT}/version.py")
+endif()
+if(NEURON_INPLACE)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/build_info.py.in ${PROJECT_SOURCE_DIR}/python/torch_neuronx/_build_info.py @ONLY)
+else()
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/build_info.py.in ${CMAKE_CURRENT_BINARY_DIR}/_build_info.py @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_build_info.py DESTINATION torch_neuronx)
+endif()

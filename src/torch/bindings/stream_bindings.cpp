@@ -1,0 +1,48 @@
+// Python bindings of the current stream of a thread. Streams and events themselves are torch.Stream and torch.Event, which reach the runtime
+// through the device guard.
+#include <c10/core/DeviceType.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+
+#include "runtime/current_device.h"
+#include "runtime/runtime.h"
+#include "runtime/stream.h"
+#include "torch/bindings/bindings.h"
+#include "torch/bindings/python_call.h"
+#include "torch/device/initialize.h"
+
+namespace neuron::bindings {
+namespace {
+
+using runtime::Runtime;
+using runtime::Stream;
+
+void set_stream(int device, std::int64_t id) {
+  runtime::set_device(device);
+  Runtime::instance().streams().set_current_stream(Stream{device, id});
+}
+
+void synchronize_device(int device) {
+  Runtime& runtime = Runtime::instance();
+  if (runtime.in_bad_fork()) {
+    device::initialize_device();  // throws, with the advice that belongs to it
+  }
+  if (runtime.initialized()) {
+    runtime.streams().synchronize_device(device);
+  }
+}
+
+}  // namespace
+
+void register_stream_bindings(pybind11::module_& m) {
+  m.attr("DEVICE_TYPE") = static_cast<int>(c10::DeviceType::PrivateUse1);
+  m.def("current_stream", [](int device) { return with_gil([&] { return Runtime::instance().streams().current_stream(device).id; }); });
+  m.def("default_stream", [](int device) { return with_gil([&] { return Runtime::instance().streams().default_stream(device).id; }); });
+  m.def("set_stream", [](int device, std::int64_t id) { without_gil([&] { set_stream(device, id); }); });
+  m.def("stream_priority",
+        [](int device, std::int64_t id) { return without_gil([&] { return Runtime::instance().streams().priority(Stream{device, id}); }); });
+  m.def("synchronize", [](int device) { without_gil([&] { synchronize_device(device); }); });
+}
+
+}  // namespace neuron::bindings
