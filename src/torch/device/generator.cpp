@@ -74,7 +74,7 @@ void NeuronGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::Generato
 }
 
 c10::intrusive_ptr<c10::GeneratorImpl> NeuronGenerator::graphsafe_get_state() const {
-  return c10::intrusive_ptr<NeuronGenerator>::reclaim(new NeuronGenerator(device().index(), state_));
+  return c10::intrusive_ptr<NeuronGenerator>::unsafe_steal_from_new(new NeuronGenerator(device().index(), state_));
 }
 
 NeuronGenerator* NeuronGenerator::clone_impl() const { return new NeuronGenerator(device().index(), std::make_shared<State>(*state_)); }
