@@ -1,0 +1,66 @@
+// Per-thread current device with the main thread's choice as the default.
+#include "runtime/current_device.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+#include "runtime/error.h"
+#include "runtime/runtime.h"
+
+namespace neuron::runtime {
+namespace {
+
+constexpr int kUnset = -1;
+
+std::atomic<int> main_thread_device{0};
+constinit thread_local int own_device = kUnset;
+
+// Asked only when a device is set to another one. Not cached: in a forked child, the thread that called fork() is the main thread.
+bool is_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
+
+}  // namespace
+
+int current_device() noexcept {
+  const int own = own_device;
+  return own != kUnset ? own : main_thread_device.load(std::memory_order_relaxed);
+}
+
+int unchecked_exchange_device(int device) noexcept {
+  const int previous = current_device();
+  if (own_device != device) {
+    own_device = device;
+    if (is_main_thread()) {
+      main_thread_device.store(device, std::memory_order_relaxed);
+    }
+  }
+  return previous;
+}
+
+void check_device(int device) {
+  Runtime& runtime = Runtime::instance();
+  const int count = runtime.device_count();
+  if (device >= 0 && device < count) {
+    return;
+  }
+  std::string text = "invalid device neuron:" + std::to_string(device) + ": ";
+  if (count == 0) {
+    text += "no NeuronCore is available. " + runtime.topology_error();
+  } else {
+    text += "this process sees " + std::to_string(count) + (count == 1 ? " core, neuron:0" : " cores, neuron:0 to neuron:") +
+            (count == 1 ? "" : std::to_string(count - 1)) +
+            ". NEURON_RT_VISIBLE_CORES, NEURON_RT_NUM_CORES and SOFTNEURON_INSTANCE_TYPE decide which cores it sees.";
+  }
+  throw Error(ErrorCode::kInvalidDevice, text);
+}
+
+void set_device(int device) { exchange_device(device); }
+
+int exchange_device(int device) {
+  check_device(device);
+  return unchecked_exchange_device(device);
+}
+
+}  // namespace neuron::runtime

@@ -1,0 +1,29 @@
+// A mapped range of memory that blocks are cut from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/memory/block.h"
+
+namespace neuron::runtime {
+
+class CachingAllocator;
+
+// Guarded by the owner's lock.
+struct Segment {
+  CachingAllocator* owner = nullptr;
+  std::byte* base = nullptr;
+  std::size_t size = 0;      // mapped bytes, charged against the HBM
+  std::size_t capacity = 0;  // bytes that blocks divide among themselves
+  std::size_t used = 0;      // slots of blocks that are allocated or pending
+  std::int64_t live_blocks = 0;
+  std::int64_t free_blocks = 0;
+  // What this segment currently contributes to the inactive-split statistics: its free bytes while some other block is live.
+  std::int64_t inactive_bytes = 0;
+  std::int64_t inactive_blocks = 0;
+  PoolKind pool = PoolKind::kSmall;
+  Block* first = nullptr;
+};
+
+}  // namespace neuron::runtime
