@@ -18,9 +18,15 @@ namespace {
 using runtime::Runtime;
 using runtime::Stream;
 
+// Streams exist once the device is in use; asking for one is a use.
+runtime::StreamRegistry& streams() {
+  device::initialize_device();
+  return Runtime::instance().streams();
+}
+
 void set_stream(int device, std::int64_t id) {
+  streams().set_current_stream(Stream{device, id});
   runtime::set_device(device);
-  Runtime::instance().streams().set_current_stream(Stream{device, id});
 }
 
 void synchronize_device(int device) {
@@ -37,11 +43,10 @@ void synchronize_device(int device) {
 
 void register_stream_bindings(pybind11::module_& m) {
   m.attr("DEVICE_TYPE") = static_cast<int>(c10::DeviceType::PrivateUse1);
-  m.def("current_stream", [](int device) { return with_gil([&] { return Runtime::instance().streams().current_stream(device).id; }); });
-  m.def("default_stream", [](int device) { return with_gil([&] { return Runtime::instance().streams().default_stream(device).id; }); });
+  m.def("current_stream", [](int device) { return without_gil([&] { return streams().current_stream(device).id; }); });
+  m.def("default_stream", [](int device) { return without_gil([&] { return streams().default_stream(device).id; }); });
   m.def("set_stream", [](int device, std::int64_t id) { without_gil([&] { set_stream(device, id); }); });
-  m.def("stream_priority",
-        [](int device, std::int64_t id) { return without_gil([&] { return Runtime::instance().streams().priority(Stream{device, id}); }); });
+  m.def("stream_priority", [](int device, std::int64_t id) { return without_gil([&] { return streams().priority(Stream{device, id}); }); });
   m.def("synchronize", [](int device) { without_gil([&] { synchronize_device(device); }); });
 }
 
