@@ -18,8 +18,16 @@ constexpr int kUnset = -1;
 std::atomic<int> main_thread_device{0};
 constinit thread_local int own_device = kUnset;
 
-// Asked only when a device is set to another one. Not cached: in a forked child, the thread that called fork() is the main thread.
-bool is_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
+enum class ThreadRole : signed char { kUnknown, kMain, kWorker };
+constinit thread_local ThreadRole thread_role = ThreadRole::kUnknown;
+
+bool is_main_thread() noexcept {
+  if (thread_role == ThreadRole::kUnknown) [[unlikely]] {
+    Runtime::instance();  // installs the fork handler that keeps the cached answer right
+    thread_role = syscall(SYS_gettid) == getpid() ? ThreadRole::kMain : ThreadRole::kWorker;
+  }
+  return thread_role == ThreadRole::kMain;
+}
 
 }  // namespace
 
@@ -55,6 +63,8 @@ void check_device(int device) {
   }
   throw Error(ErrorCode::kInvalidDevice, text);
 }
+
+void forked_thread_is_main() noexcept { thread_role = ThreadRole::kMain; }
 
 void set_device(int device) { exchange_device(device); }
 

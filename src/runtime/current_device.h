@@ -18,4 +18,7 @@ int unchecked_exchange_device(int device) noexcept;
 // Throws Error(kInvalidDevice) with a message that says which devices exist (or why none do).
 void check_device(int device);
 
+// Called in a forked child: the thread that called fork() is its main thread.
+void forked_thread_is_main() noexcept;
+
 }  // namespace neuron::runtime

@@ -31,6 +31,7 @@ Runtime& Runtime::instance() noexcept {
 }
 
 Runtime::Runtime() noexcept {
+  static_cast<void>(registry_lock());  // must exist before the first fork
   pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork_in_parent(); }, [] { instance().after_fork_in_child(); });
 }
 
@@ -89,12 +90,12 @@ void Runtime::initialize() {
     allocators.push_back(std::make_unique<CachingAllocator>(core.index, core.memory_bytes,
                                                             [registry = streams.get()](Stream stream) { return registry->query(stream); }));
   }
-  publish_counters();
   streams_ = std::move(streams);
   allocators_ = std::move(allocators);
   for (std::size_t index = 0; index < allocators_.size(); ++index) {
     slots_[index].store(allocators_[index].get(), std::memory_order_release);
   }
+  publish_counters();
   initialized_.store(true, std::memory_order_release);
 }
 
@@ -139,8 +140,8 @@ StreamRegistry& Runtime::streams() {
   return *streams_;
 }
 
-// Lock order: initialisation, allocators by index, streams. An allocator asks the stream registry while it holds its own lock; nothing
-// takes them the other way round.
+// Lock order: initialisation, allocators by index, streams, telemetry. An allocator asks the stream registry while it holds its own lock;
+// nothing takes them the other way round.
 void Runtime::before_fork() noexcept {
   initialize_lock_.lock();
   for (const auto& allocator : allocators_) {
@@ -149,9 +150,11 @@ void Runtime::before_fork() noexcept {
   if (streams_ != nullptr) {
     streams_->lock().lock();
   }
+  registry_lock().lock();
 }
 
 void Runtime::release_locks() noexcept {
+  registry_lock().unlock();
   if (streams_ != nullptr) {
     streams_->lock().unlock();
   }
@@ -164,6 +167,7 @@ void Runtime::release_locks() noexcept {
 void Runtime::after_fork_in_parent() noexcept { release_locks(); }
 
 void Runtime::after_fork_in_child() noexcept {
+  forked_thread_is_main();
   if (initialized()) {
     bad_fork_.store(true, std::memory_order_relaxed);
     initialized_.store(false, std::memory_order_relaxed);

@@ -28,7 +28,7 @@ struct Operator {
 };
 
 struct Registry {
-  std::mutex mutex;
+  SpinLock lock;
   std::vector<Operator> operators;  // by OpId
   std::unordered_map<std::string, OpId> ids;
   std::vector<CounterSource> sources;
@@ -49,7 +49,7 @@ template <typename Condition>
 std::vector<std::string> executed_if(const Condition& condition) {
   Registry& all = registry();
   std::set<std::string> names;
-  const std::lock_guard guard(all.mutex);
+  const std::lock_guard guard(all.lock);
   for (std::size_t id = 0; id < all.operators.size(); ++id) {
     if (op_counts[id].load(std::memory_order_relaxed) != 0 && condition(all.operators[id])) {
       names.insert(base_name(all.operators[id].name));
@@ -60,9 +60,11 @@ std::vector<std::string> executed_if(const Condition& condition) {
 
 }  // namespace
 
+SpinLock& registry_lock() { return registry().lock; }
+
 OpId register_op(const std::string& name, bool host_on_trainium) {
   Registry& all = registry();
-  const std::lock_guard guard(all.mutex);
+  const std::lock_guard guard(all.lock);
   if (const auto found = all.ids.find(name); found != all.ids.end()) {
     return found->second;
   }
@@ -87,7 +89,7 @@ std::vector<std::string> fallback_ops() {
 std::map<std::string, std::uint64_t> op_calls() {
   Registry& all = registry();
   std::map<std::string, std::uint64_t> calls;
-  const std::lock_guard guard(all.mutex);
+  const std::lock_guard guard(all.lock);
   for (std::size_t id = 0; id < all.operators.size(); ++id) {
     if (const std::uint64_t count = op_counts[id].load(std::memory_order_relaxed); count != 0) {
       calls.emplace(all.operators[id].name, count);
@@ -109,7 +111,7 @@ std::map<std::string, std::uint64_t> counters() {
   }
   std::vector<CounterSource> sources;
   {
-    const std::lock_guard guard(registry().mutex);
+    const std::lock_guard guard(registry().lock);
     sources = registry().sources;
   }
   for (const auto& source : sources) {  // without the lock: a source takes locks of its own
@@ -126,7 +128,7 @@ void reset_counters() {
 
 void register_counter_source(CounterSource source) {
   Registry& all = registry();
-  const std::lock_guard guard(all.mutex);
+  const std::lock_guard guard(all.lock);
   all.sources.push_back(std::move(source));
 }
 

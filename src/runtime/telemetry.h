@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/spin_lock.h"
+
 namespace neuron::runtime {
 inline namespace telemetry {
 
@@ -64,6 +66,9 @@ void reset_counters();
 // A source contributes values that are kept elsewhere (such as the allocators' statistics) when counters() is read.
 using CounterSource = std::function<void(std::map<std::string, std::uint64_t>&)>;
 void register_counter_source(CounterSource source);
+
+// Taken around fork() so that a child never inherits the registry half-way through a change.
+SpinLock& registry_lock();
 
 }  // namespace telemetry
 }  // namespace neuron::runtime

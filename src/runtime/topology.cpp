@@ -16,14 +16,14 @@ constexpr const char* kLogicalCoreVariable = "NEURON_LOGICAL_NC_CONFIG";
 constexpr const char* kOlderLogicalCoreVariable = "NEURON_RT_VIRTUAL_CORE_SIZE";
 
 const InstanceType& read_instance_type(const Environment& environment) {
-  const auto value = environment.raw(kInstanceVariable);
-  const InstanceType* row = find_instance_type(value ? std::string_view(*value) : kDefaultInstanceType);
+  const std::string value = environment.raw(kInstanceVariable).value_or(std::string(kDefaultInstanceType));
+  const InstanceType* row = find_instance_type(value);
   if (row == nullptr) {
     std::string accepted = "one of";
     for (const auto& type : instance_types()) {
       accepted += (&type == instance_types().data() ? " " : ", ") + std::string(type.name);
     }
-    throw_bad_value(kInstanceVariable, *value, accepted);
+    throw_bad_value(kInstanceVariable, value, accepted);
   }
   return *row;
 }
@@ -50,14 +50,15 @@ struct CoreRange {
 CoreRange read_visible_cores(const Environment& environment, int available) {
   const std::string last = std::to_string(available - 1);
   if (const auto indices = environment.index_list(kVisibleCoresVariable)) {
+    const std::string value = environment.raw(kVisibleCoresVariable).value_or("");
     for (std::size_t i = 1; i < indices->size(); ++i) {
       if ((*indices)[i] != (*indices)[i - 1] + 1) {
-        throw_bad_value(kVisibleCoresVariable, *environment.raw(kVisibleCoresVariable),
+        throw_bad_value(kVisibleCoresVariable, value,
                         "contiguous ascending logical cores, a list such as 0,1,2 or a range such as 0-" + last);
       }
     }
     if (indices->back() >= available) {
-      throw_bad_value(kVisibleCoresVariable, *environment.raw(kVisibleCoresVariable),
+      throw_bad_value(kVisibleCoresVariable, value,
                       "logical cores 0 to " + last + " (this instance has " + std::to_string(available) + ")");
     }
     return {indices->front(), static_cast<int>(indices->size())};

@@ -36,7 +36,9 @@ struct alignas(64) Block {
   std::int16_t device_index = 0;
   BlockState state = BlockState::kFree;
   PoolKind request_pool = PoolKind::kSmall;  // pool of the request, which statistics go by; may differ from the segment's
+  std::uint8_t quick_class = 0;              // small segments: the quick list that fits the slot
 
+  // Second cache line.
   Block* list_previous = nullptr;  // bins only
   Block* previous = nullptr;       // neighbours by address in the segment
   Block* next = nullptr;

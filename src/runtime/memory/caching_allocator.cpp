@@ -1,4 +1,4 @@
-// Allocation, freeing, splitting and merging.
+// Allocation and freeing. Segments, splitting and merging are in caching_allocator_segments.cpp.
 #include "runtime/memory/caching_allocator.h"
 
 #include <algorithm>
@@ -17,22 +17,7 @@ struct StreamUses {
   std::vector<std::int64_t> streams;
 };
 
-struct CachingAllocator::Request {
-  std::size_t bytes;
-  std::size_t usable;
-  PoolKind pool;
-};
-
 namespace {
-
-constexpr std::size_t kSmallSegment = 8 * kMiB;
-constexpr std::size_t kMediumSegment = 32 * kMiB;
-constexpr std::size_t kTightSegment = 256 * kKiB;  // granularity when a whole segment does not fit any more
-
-std::size_t pool_index(PoolKind pool) noexcept { return static_cast<std::size_t>(pool); }
-
-// Remainders below this stay part of the block: nothing could use them.
-std::size_t smallest_remainder(PoolKind pool) noexcept { return pool == PoolKind::kSmall ? kMinBlock : kSmallLimit; }
 
 [[noreturn]] void abort_on_bad_free() noexcept {
   std::fputs("softneuron: a device memory block was freed twice\n", stderr);
@@ -62,7 +47,6 @@ Block* CachingAllocator::allocate(std::size_t bytes, std::int64_t stream) {
     return nullptr;
   }
   std::unique_lock lock(lock_);
-  ++allocation_requests_;
   if (pending_ != nullptr) [[unlikely]] {
     drain_pending();
   }
@@ -71,7 +55,6 @@ Block* CachingAllocator::allocate(std::size_t bytes, std::int64_t stream) {
     Block*& head = quick_[size_class::floor_index(usable)];
     if (Block* const block = head; block != nullptr) [[likely]] {
       head = block->list_next;
-      --quick_blocks_;
       return commit(block, usable, bytes, stream);
     }
   }
@@ -87,12 +70,12 @@ Block* CachingAllocator::allocate_slow(std::unique_lock<SpinLock>& lock, std::si
   MapResult result = MapResult::kMapped;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
     descriptors_.reserve(2);  // a split or a new segment must not fail half-way
-    if (Block* const block = take_cached(request, request.pool)) {
-      return commit(block, request.usable, bytes, stream);
+    if (Block* const block = take_cached(request, request.pool, stream)) {
+      return block;
     }
     result = map_segment(request);
     if (result == MapResult::kMapped) {
-      return commit(take_cached(request, request.pool), request.usable, bytes, stream);
+      return take_cached(request, request.pool, stream);
     }
     if (attempt < kAttempts) {
       ++alloc_retries_;
@@ -101,13 +84,14 @@ Block* CachingAllocator::allocate_slow(std::unique_lock<SpinLock>& lock, std::si
       lock.lock();
     }
   }
-  if (Block* const block = borrow(request)) {
-    return commit(block, request.usable, bytes, stream);
+  if (Block* const block = borrow(request, stream)) {
+    return block;
   }
   fail(lock, bytes, result);
 }
 
 void CachingAllocator::fail(std::unique_lock<SpinLock>& lock, std::size_t bytes, MapResult reason) {
+  ++failed_requests_;
   if (reason == MapResult::kHbmExhausted) {
     ++ooms_;
   }
@@ -118,94 +102,6 @@ void CachingAllocator::fail(std::unique_lock<SpinLock>& lock, std::size_t bytes,
   throw OutOfMemoryError(out_of_device_memory_text(device_, bytes, total_bytes_, stats()));
 }
 
-Block* CachingAllocator::take_cached(const Request& request, PoolKind pool) noexcept {
-  const std::size_t slot = slot_size(request.usable, pool);
-  BlockBins& bins = bins_[pool_index(pool)];
-  Block* block = bins.take(slot);
-  if (block == nullptr && pool == PoolKind::kSmall && quick_blocks_ != 0) {
-    merge_quick_lists();
-    block = bins.take(slot);
-  }
-  if (block == nullptr || block->slot - slot < smallest_remainder(pool)) {
-    return block;
-  }
-  Block* const rest = descriptors_.take();
-  rest->address = block->address + slot;
-  rest->slot = block->slot - slot;
-  rest->segment = block->segment;
-  rest->device_index = block->device_index;
-  rest->previous = block;
-  rest->next = block->next;
-  if (rest->next != nullptr) {
-    rest->next->previous = rest;
-  }
-  block->next = rest;
-  block->slot = slot;
-  ++block->segment->free_blocks;
-  bins.insert(rest);
-  return block;
-}
-
-Block* CachingAllocator::borrow(const Request& request) noexcept {
-  for (std::size_t pool = pool_index(request.pool) + 1; pool < kPools; ++pool) {
-    if (Block* const block = take_cached(request, static_cast<PoolKind>(pool))) {
-      return block;
-    }
-  }
-  return nullptr;
-}
-
-CachingAllocator::MapResult CachingAllocator::map_segment(const Request& request) {
-  const bool small = request.pool == PoolKind::kSmall;
-  const bool huge = request.pool == PoolKind::kHuge;
-  // Large blocks of different segments start at different offsets modulo 4096, as neighbours do (see kStagger).
-  const std::size_t lead = small ? 0 : segments_mapped_ % (kPage / kStagger) * kStagger;
-  const std::size_t needed = round_up(lead + slot_size(request.usable, request.pool), kPage);
-  const std::size_t wanted = huge ? needed : small ? kSmallSegment : kMediumSegment;
-  const std::size_t remaining = total_bytes_ - static_cast<std::size_t>(quantities_.reserved_bytes.current());
-  std::size_t size = 0;
-  for (const std::size_t candidate : {wanted, round_up(needed, kTightSegment), needed}) {
-    if (candidate <= remaining) {
-      size = candidate;
-      break;
-    }
-  }
-  if (size == 0) {
-    return MapResult::kHbmExhausted;
-  }
-  auto segment = std::make_unique<Segment>();
-  const std::size_t huge_prefix = small ? 0 : huge ? lead + request.bytes : size;
-  auto* const base = static_cast<std::byte*>(source_.map(size, huge_prefix));
-  if (base == nullptr) {
-    return MapResult::kHostRefused;
-  }
-  segment->owner = this;
-  segment->base = base;
-  segment->size = size;
-  segment->capacity = (size - lead) / kLargeAlignment * kLargeAlignment;
-  segment->free_blocks = 1;
-  segment->pool = request.pool;
-
-  Block* const block = descriptors_.take();
-  block->address = base + lead;
-  block->slot = segment->capacity;
-  block->segment = segment.get();
-  block->device_index = static_cast<std::int16_t>(device_);
-  segment->first = block;
-  try {
-    segments_.emplace(reinterpret_cast<std::uintptr_t>(base), std::move(segment));
-  } catch (...) {
-    descriptors_.put(block);
-    source_.unmap(base, size);
-    throw;
-  }
-  ++segments_mapped_;
-  quantities_.reserved_bytes.increase(request.pool, static_cast<std::int64_t>(size));
-  quantities_.segments.increase(request.pool, 1);
-  bins_[pool_index(request.pool)].insert(block);
-  return MapResult::kMapped;
-}
-
 Block* CachingAllocator::commit(Block* block, std::size_t usable, std::size_t bytes, std::int64_t stream) noexcept {
   const PoolKind pool = pool_of(bytes);
   block->state = BlockState::kAllocated;
@@ -213,16 +109,12 @@ Block* CachingAllocator::commit(Block* block, std::size_t usable, std::size_t by
   block->requested = bytes;
   block->request_pool = pool;
   block->stream = stream;
-  Segment& segment = *block->segment;
-  segment.used += block->slot;
-  ++segment.live_blocks;
-  --segment.free_blocks;
-  update_inactive(segment);
+  occupy(*block->segment, block->slot);
   quantities_.allocated_bytes.increase(pool, static_cast<std::int64_t>(usable));
-  quantities_.active_bytes.increase(pool, static_cast<std::int64_t>(usable));
-  quantities_.requested_bytes.increase(pool, static_cast<std::int64_t>(bytes));
   quantities_.allocations.increase(pool, 1);
-  quantities_.active_blocks.increase(pool, 1);
+  quantities_.requested_bytes.increase(pool, static_cast<std::int64_t>(bytes));
+  quantities_.active_bytes.observe(pool, quantities_.allocated_bytes, quantities_.pending_bytes);
+  quantities_.active_blocks.observe(pool, quantities_.allocations, quantities_.pending_blocks);
   return block;
 }
 
@@ -242,12 +134,10 @@ void CachingAllocator::give_back(Block* block) noexcept {
   if (block->state != BlockState::kAllocated) [[unlikely]] {
     abort_on_bad_free();
   }
-  ++frees_;
-  const PoolKind pool = block->request_pool;
-  quantities_.active_bytes.decrease(pool, static_cast<std::int64_t>(block->usable));
-  quantities_.requested_bytes.decrease(pool, static_cast<std::int64_t>(block->requested));
-  quantities_.active_blocks.decrease(pool, 1);
+  quantities_.requested_bytes.decrease(block->request_pool, static_cast<std::int64_t>(block->requested));
   if (block->uses != nullptr && !uses_finished(*block)) [[unlikely]] {
+    quantities_.pending_bytes.increase(block->request_pool, static_cast<std::int64_t>(block->usable));
+    quantities_.pending_blocks.increase(block->request_pool, 1);
     block->state = BlockState::kPendingFree;
     block->list_next = pending_;
     pending_ = block;
@@ -265,58 +155,16 @@ void CachingAllocator::make_available(Block* block) noexcept {
   quantities_.allocated_bytes.decrease(pool, static_cast<std::int64_t>(block->usable));
   quantities_.allocations.decrease(pool, 1);
   Segment& segment = *block->segment;
-  segment.used -= block->slot;
-  --segment.live_blocks;
-  ++segment.free_blocks;
+  const std::size_t slot = block->slot;
   if (segment.pool == PoolKind::kSmall) {
-    Block*& head = quick_[size_class::floor_index(block->slot)];
+    Block*& head = quick_[block->quick_class];
     block->state = BlockState::kQuick;
     block->list_next = head;
     head = block;
-    ++quick_blocks_;
   } else {
-    merge_and_bin(block);
+    bins_of(segment).insert(merge_neighbours(block));
   }
-  update_inactive(segment);
-}
-
-void CachingAllocator::merge_and_bin(Block* block) noexcept {
-  Segment& segment = *block->segment;
-  BlockBins& bins = bins_[pool_index(segment.pool)];
-  // Makes `left` cover `right` as well; neither is in a bin.
-  const auto absorb = [&](Block* left, Block* right) {
-    left->slot += right->slot;
-    left->next = right->next;
-    if (left->next != nullptr) {
-      left->next->previous = left;
-    }
-    --segment.free_blocks;
-    right->segment = nullptr;
-    right->state = BlockState::kFree;
-    descriptors_.put(right);
-  };
-  if (Block* const next = block->next; next != nullptr && next->state == BlockState::kFree) {
-    bins.remove(next);
-    absorb(block, next);
-  }
-  if (Block* const previous = block->previous; previous != nullptr && previous->state == BlockState::kFree) {
-    bins.remove(previous);
-    absorb(previous, block);
-    block = previous;
-  }
-  bins.insert(block);
-}
-
-void CachingAllocator::merge_quick_lists() noexcept {
-  for (Block*& head : quick_) {
-    while (head != nullptr) {
-      Block* const block = std::exchange(head, head->list_next);
-      Segment& segment = *block->segment;
-      merge_and_bin(block);
-      update_inactive(segment);
-    }
-  }
-  quick_blocks_ = 0;
+  vacate(segment, slot);
 }
 
 void CachingAllocator::record_stream(Block* block, std::int64_t stream) {
@@ -347,6 +195,8 @@ void CachingAllocator::drain_pending() noexcept {
   while (block != nullptr) {
     Block* const following = block->list_next;
     if (uses_finished(*block)) {
+      quantities_.pending_bytes.decrease(block->request_pool, static_cast<std::int64_t>(block->usable));
+      quantities_.pending_blocks.decrease(block->request_pool, 1);
       make_available(block);
     } else {
       block->list_next = pending_;
@@ -354,48 +204,6 @@ void CachingAllocator::drain_pending() noexcept {
     }
     block = following;
   }
-}
-
-std::size_t CachingAllocator::empty_cache() {
-  std::vector<std::unique_ptr<Segment>> released;
-  {
-    const std::lock_guard guard(lock_);
-    drain_pending();
-    merge_quick_lists();
-    released.reserve(segments_.size());
-    for (auto entry = segments_.begin(); entry != segments_.end();) {
-      Segment& segment = *entry->second;
-      if (segment.live_blocks != 0) {
-        ++entry;
-        continue;
-      }
-      Block* const block = segment.first;  // everything is free, hence merged into one
-      bins_[pool_index(segment.pool)].remove(block);
-      block->segment = nullptr;
-      descriptors_.put(block);
-      quantities_.reserved_bytes.decrease(segment.pool, static_cast<std::int64_t>(segment.size));
-      quantities_.segments.decrease(segment.pool, 1);
-      released.push_back(std::move(entry->second));
-      entry = segments_.erase(entry);
-    }
-  }
-  // Unmapping gigabytes takes a while: not under the lock.
-  std::size_t bytes = 0;
-  for (const auto& segment : released) {
-    source_.unmap(segment->base, segment->size);
-    bytes += segment->size;
-  }
-  return bytes;
-}
-
-void CachingAllocator::update_inactive(Segment& segment) noexcept {
-  const bool live = segment.live_blocks != 0;
-  const std::int64_t bytes = live ? static_cast<std::int64_t>(segment.capacity - segment.used) : 0;
-  const std::int64_t blocks = live ? segment.free_blocks : 0;
-  quantities_.inactive_split_bytes.change(segment.pool, bytes - segment.inactive_bytes);
-  quantities_.inactive_split_blocks.change(segment.pool, blocks - segment.inactive_blocks);
-  segment.inactive_bytes = bytes;
-  segment.inactive_blocks = blocks;
 }
 
 }  // namespace neuron::runtime

@@ -68,24 +68,23 @@ class CachingAllocator {
   [[nodiscard]] SpinLock& lock() const noexcept { return lock_; }
 
  private:
-  struct Request;
+  struct Request {
+    std::size_t bytes;
+    std::size_t usable;
+    PoolKind pool;
+  };
   struct Quantities {
     TrackedQuantity allocated_bytes;
-    TrackedQuantity active_bytes;
-    TrackedQuantity requested_bytes;
     TrackedQuantity allocations;
-    TrackedQuantity active_blocks;
+    TrackedQuantity requested_bytes;
     TrackedQuantity inactive_split_bytes;
     TrackedQuantity inactive_split_blocks;
+    ActiveQuantity active_bytes;
+    ActiveQuantity active_blocks;
+    TrackedQuantity pending_bytes;  // given back, but a recorded stream still uses them
+    TrackedQuantity pending_blocks;
     TrackedQuantity reserved_bytes;
     TrackedQuantity segments;
-    template <typename Function>
-    void for_each(const Function& function) {
-      for (auto* quantity : {&allocated_bytes, &active_bytes, &requested_bytes, &allocations, &active_blocks, &inactive_split_bytes,
-                             &inactive_split_blocks, &reserved_bytes, &segments}) {
-        function(*quantity);
-      }
-    }
   };
   enum class MapResult { kMapped, kHbmExhausted, kHostRefused };
 
@@ -93,28 +92,33 @@ class CachingAllocator {
   Block* allocate_slow(std::unique_lock<SpinLock>& lock, std::size_t bytes, std::int64_t stream);
   [[noreturn]] void fail(std::unique_lock<SpinLock>& lock, std::size_t bytes, MapResult reason);
   // From the bins of `pool`, split to size; nullptr when nothing fits.
-  Block* take_cached(const Request& request, PoolKind pool) noexcept;
+  Block* take_cached(const Request& request, PoolKind pool, std::int64_t stream) noexcept;
   // Last resort of requests below 16 MiB: free pieces of segments that larger blocks share.
-  Block* borrow(const Request& request) noexcept;
+  Block* borrow(const Request& request, std::int64_t stream) noexcept;
   MapResult map_segment(const Request& request);
+  // Makes a free block, which is in no list, the caller's.
   Block* commit(Block* block, std::size_t usable, std::size_t bytes, std::int64_t stream) noexcept;
   void give_back(Block* block) noexcept;
   void make_available(Block* block) noexcept;
-  void merge_and_bin(Block* block) noexcept;
+  // Cuts the end of a block off as a free block.
+  void split(Block* block, std::size_t slot) noexcept;
+  // Merges a block, which is in no list, with its free neighbours; gives the block that covers them.
+  Block* merge_neighbours(Block* block) noexcept;
+  [[nodiscard]] BlockBins& bins_of(const Segment& segment) noexcept { return bins_[static_cast<std::size_t>(segment.pool)]; }
   void merge_quick_lists() noexcept;
   bool uses_finished(const Block& block) const;
   void drain_pending() noexcept;
-  void update_inactive(Segment& segment) noexcept;
+  // Account for bytes of a segment that become used or free. The free bytes of a segment count as inactive while another block is live.
+  void occupy(Segment& segment, std::size_t slot) noexcept;
+  void vacate(Segment& segment, std::size_t slot) noexcept;
 
   mutable SpinLock lock_;
   int device_;
   std::size_t total_bytes_;
   Block* pending_ = nullptr;
-  std::int64_t allocation_requests_ = 0;
-  std::int64_t frees_ = 0;
-  std::size_t quick_blocks_ = 0;
   std::array<Block*, size_class::kSmallCount> quick_{};
   Quantities quantities_;
+  std::int64_t failed_requests_ = 0;
   std::int64_t alloc_retries_ = 0;
   std::int64_t ooms_ = 0;
   std::size_t segments_mapped_ = 0;

@@ -27,32 +27,43 @@ AllocatorStats CachingAllocator::stats() const {
   AllocatorStats stats;
   stats.allocated_bytes = quantities_.allocated_bytes.read();
   stats.reserved_bytes = quantities_.reserved_bytes.read();
-  stats.active_bytes = quantities_.active_bytes.read();
+  stats.active_bytes = quantities_.active_bytes.read(quantities_.allocated_bytes, quantities_.pending_bytes);
   stats.requested_bytes = quantities_.requested_bytes.read();
   stats.inactive_split_bytes = quantities_.inactive_split_bytes.read();
   stats.allocations = quantities_.allocations.read();
   stats.segments = quantities_.segments.read();
-  stats.active_blocks = quantities_.active_blocks.read();
+  stats.active_blocks = quantities_.active_blocks.read(quantities_.allocations, quantities_.pending_blocks);
   stats.inactive_split_blocks = quantities_.inactive_split_blocks.read();
   stats.num_alloc_retries = alloc_retries_;
   stats.num_ooms = ooms_;
-  stats.num_tensor_frees = frees_;
-  stats.allocation_requests = allocation_requests_;
+  stats.num_tensor_frees = stats.active_blocks.all.freed;
+  stats.allocation_requests = stats.allocations.all.allocated + failed_requests_;
   return stats;
 }
 
 void CachingAllocator::reset_peak_stats() {
   const std::lock_guard guard(lock_);
-  quantities_.for_each([](TrackedQuantity& quantity) { quantity.reset_peak(); });
+  auto& q = quantities_;
+  for (TrackedQuantity* quantity : {&q.allocated_bytes, &q.allocations, &q.requested_bytes, &q.inactive_split_bytes,
+                                    &q.inactive_split_blocks, &q.reserved_bytes, &q.segments}) {
+    quantity->reset_peak();
+  }
+  q.active_bytes.reset_peak(q.allocated_bytes, q.pending_bytes);
+  q.active_blocks.reset_peak(q.allocations, q.pending_blocks);
 }
 
 void CachingAllocator::reset_accumulated_stats() {
   const std::lock_guard guard(lock_);
-  quantities_.for_each([](TrackedQuantity& quantity) { quantity.reset_accumulated(); });
+  auto& q = quantities_;
+  for (TrackedQuantity* quantity : {&q.allocated_bytes, &q.allocations, &q.requested_bytes, &q.inactive_split_bytes,
+                                    &q.inactive_split_blocks, &q.reserved_bytes, &q.segments}) {
+    quantity->reset_accumulated();
+  }
+  q.active_bytes.reset_accumulated(q.allocated_bytes, q.pending_bytes);
+  q.active_blocks.reset_accumulated(q.allocations, q.pending_blocks);
+  failed_requests_ = 0;
   alloc_retries_ = 0;
   ooms_ = 0;
-  frees_ = 0;
-  allocation_requests_ = 0;
 }
 
 Snapshot CachingAllocator::snapshot() const {

@@ -19,9 +19,6 @@ struct Segment {
   std::size_t used = 0;      // slots of blocks that are allocated or pending
   std::int64_t live_blocks = 0;
   std::int64_t free_blocks = 0;
-  // What this segment currently contributes to the inactive-split statistics: its free bytes while some other block is live.
-  std::int64_t inactive_bytes = 0;
-  std::int64_t inactive_blocks = 0;
   PoolKind pool = PoolKind::kSmall;
   Block* first = nullptr;
 };

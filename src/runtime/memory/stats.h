@@ -1,7 +1,6 @@
 // Allocator statistics: exact figures, per pool, with peaks and running totals.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -44,24 +43,32 @@ struct AllocatorStats {
   std::int64_t allocation_requests = 0;  // calls of allocate() with a size, failed ones included
 };
 
-// One quantity counted per pool. Kept small for the hot path: totals of decreases follow from the total of increases and the current value.
+// One quantity counted per pool. Written for few stores, because it is on the path of every allocation: the total of decreases follows from
+// the total of increases and the current value, and peaks are stored only when they rise.
 class TrackedQuantity {
  public:
   void increase(PoolKind kind, std::int64_t amount) noexcept {
-    Pool& pool = pools_[index(kind)];
+    Pool& pool = pools_[pool_index(kind)];
     pool.total += amount;
     pool.current += amount;
-    pool.peak = std::max(pool.peak, pool.current);
-    all_peak_ = std::max(all_peak_, pools_[0].current + pools_[1].current);
+    if (pool.current > pool.peak) [[unlikely]] {
+      pool.peak = pool.current;
+    }
+    if (const std::int64_t all = current(); all > all_peak_) [[unlikely]] {
+      all_peak_ = all;
+    }
   }
-  void decrease(PoolKind kind, std::int64_t amount) noexcept { pools_[index(kind)].current -= amount; }
-  // A change in either direction.
-  void change(PoolKind kind, std::int64_t amount) noexcept { amount < 0 ? decrease(kind, -amount) : increase(kind, amount); }
+  void decrease(PoolKind kind, std::int64_t amount) noexcept { pools_[pool_index(kind)].current -= amount; }
 
   [[nodiscard]] std::int64_t current() const noexcept { return pools_[0].current + pools_[1].current; }
+  [[nodiscard]] std::int64_t current(std::size_t pool) const noexcept { return pools_[pool].current; }
+  // Sum of all increases ever.
+  [[nodiscard]] std::int64_t total(std::size_t pool) const noexcept { return pools_[pool].total; }
   [[nodiscard]] StatGroup read() const noexcept;
   void reset_peak() noexcept;
   void reset_accumulated() noexcept;
+
+  static std::size_t pool_index(PoolKind kind) noexcept { return kind == PoolKind::kSmall ? 0 : 1; }
 
  private:
   struct Pool {
@@ -74,12 +81,34 @@ class TrackedQuantity {
     std::int64_t freed = 0;
   };
 
-  static std::size_t index(PoolKind kind) noexcept { return kind == PoolKind::kSmall ? 0 : 1; }
-  [[nodiscard]] Stat read_pool(std::size_t pool) const noexcept;
-
   std::array<Pool, 2> pools_{};
   std::int64_t all_peak_ = 0;
   std::array<Baseline, 2> baselines_{};
+};
+
+// "Active" is what is allocated and not pending: derived from the two, except for its peaks. Pending blocks are rare, so this costs an
+// allocation three comparisons instead of a second set of counters.
+class ActiveQuantity {
+ public:
+  // To be called after `allocated` has increased.
+  void observe(PoolKind kind, const TrackedQuantity& allocated, const TrackedQuantity& pending) noexcept {
+    const std::size_t pool = TrackedQuantity::pool_index(kind);
+    if (const std::int64_t current = allocated.current(pool) - pending.current(pool); current > peaks_[pool]) [[unlikely]] {
+      peaks_[pool] = current;
+    }
+    if (const std::int64_t all = allocated.current() - pending.current(); all > all_peak_) [[unlikely]] {
+      all_peak_ = all;
+    }
+  }
+  [[nodiscard]] StatGroup read(const TrackedQuantity& allocated, const TrackedQuantity& pending) const noexcept;
+  void reset_peak(const TrackedQuantity& allocated, const TrackedQuantity& pending) noexcept;
+  void reset_accumulated(const TrackedQuantity& allocated, const TrackedQuantity& pending) noexcept;
+
+ private:
+  std::array<std::int64_t, 2> peaks_{};
+  std::int64_t all_peak_ = 0;
+  std::array<std::int64_t, 2> allocated_baselines_{};
+  std::array<std::int64_t, 2> freed_baselines_{};
 };
 
 }  // namespace neuron::runtime
