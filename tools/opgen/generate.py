@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from opgen.emit import output_names, render, write_if_changed  # noqa: E402
-from opgen.errors import OpgenError  # noqa: E402
+from opgen.emit import output_names, render, write_if_changed
+from opgen.errors import OpgenError
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +17,11 @@ from .errors import OpgenError
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
-from torchgen import local  # noqa: E402
-from torchgen.api import cpp  # noqa: E402
-from torchgen.api.types import DispatcherSignature  # noqa: E402
-from torchgen.gen import parse_native_yaml  # noqa: E402
-from torchgen.model import BackendIndex, DispatchKey, NativeFunction  # noqa: E402
+from torchgen import local
+from torchgen.api import cpp
+from torchgen.api.types import DispatcherSignature
+from torchgen.gen import parse_native_yaml
+from torchgen.model import BackendIndex, DispatchKey, NativeFunction
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Signature:
     argument_names: tuple[str, ...]
 
     def pointer(self) -> str:
-        """The function pointer type, e.g. `at::Tensor (*)(const at::Tensor &, int64_t)`."""
+        """Return the function pointer type, e.g. `at::Tensor (*)(const at::Tensor &, int64_t)`."""
         return f"{self.returns} (*)({', '.join(self.argument_types)})"
 
     def declaration(self, name: str) -> str:
-        """A declaration of a function `name` with this signature, with argument names."""
+        """Declare a function `name` with this signature, argument names included."""
         arguments = ", ".join(f"{t} {n}" for t, n in zip(self.argument_types, self.argument_names, strict=True))
         return f"{self.returns} {name}({arguments});"
 
@@ -61,29 +62,18 @@ class Operator:
         return self._function.root_name
 
     @property
-    def schema(self) -> str:
-        return str(self._function.func)
-
-    @property
-    def tags(self) -> frozenset[str]:
-        return frozenset(self._function.tags)
-
-    @property
     def random(self) -> bool:
         """Whether results depend on a generator."""
         return "nondeterministic_seeded" in self._function.tags
 
     @property
     def view(self) -> bool:
+        """Whether results share the bytes of an argument."""
         return self._function.is_view_op
 
     @property
-    def device_checked(self) -> bool:
-        """Whether PyTorch's own CUDA wrapper compares the devices of all arguments."""
-        return self._function.device_check.name != "NoCheck"
-
-    @property
     def composite_implicit(self) -> bool:
+        """Whether autograd comes from differentiating the decomposition, not from a formula of its own."""
         return self._function.has_composite_implicit_autograd_kernel
 
     @property
@@ -98,6 +88,7 @@ class Operator:
 
     @cached_property
     def signature(self) -> Signature:
+        """What the dispatcher calls a kernel of this operator with."""
         with local.parametrize(
             use_const_ref_for_mutable_tensors=self._function.use_const_ref_for_mutable_tensors,
             use_ilistref_for_tensor_lists=self._function.part_of_structured_group,
@@ -137,11 +128,10 @@ class Wheel:
     @cached_property
     def torch_version(self) -> str:
         """`major.minor` of the wheel; a rebuild of the same release must not change what is generated."""
-        namespace: dict[str, object] = {}
-        for line in self.version_file.read_text().splitlines():
-            if line.startswith("__version__"):
-                exec(line, namespace)  # noqa: S102 - one assignment from the wheel's own file
-        return ".".join(str(namespace["__version__"]).split(".")[:2])
+        match = re.search(r"^__version__\s*=\s*['\"](\d+\.\d+)", self.version_file.read_text(), re.MULTILINE)
+        if match is None:
+            raise OpgenError(f"{self.version_file.name} of the installed torch names no version")
+        return match[1]
 
 
 def load_catalog(wheel: Wheel) -> dict[str, Operator]:

@@ -58,7 +58,7 @@ def _host(plan: Plan, table: Table) -> list[str]:
 
 
 def render_docs(plan: Plan, table: Table, torch_version: str) -> str:
-    """The operator page, in Markdown."""
+    """Return the operator page, in Markdown."""
     counts = Counter(decision.strategy for decision in plan.decisions.values())
     lines = [
         "# Operators",
@@ -73,12 +73,12 @@ def render_docs(plan: Plan, table: Table, torch_version: str) -> str:
     lines += [f"| `{strategy.value}` | {counts[strategy]} | {meaning} |" for strategy, meaning in _MEANING.items()]
     lines += [
         "",
-        "Data types: `alias` and `metadata` operators accept exactly the data types that they accept on PyTorch's CPU device, with the same type",
-        "promotion and the same error messages; a `composite` operator accepts what the operators accept that it is made of. `native` operators",
-        "accept the data types of the operator on the CPU.",
+        "Data types: `alias` and `metadata` operators accept exactly the data types that they accept on PyTorch's CPU device, with the",
+        "same type promotion and the same error messages; a `composite` operator accepts what the operators accept that it is made of.",
+        "`native` operators accept the data types of the operator on the CPU.",
         "",
-        "Operators with tensors on different devices raise PyTorch's usual error; 0-d CPU tensors are allowed as on CUDA. CPU tensors of any shape are",
-        f"accepted by {', '.join(f'`{name}`' for name in sorted(table.mixed_devices))}, as on CUDA.",
+        "Operators with tensors on different devices raise PyTorch's usual error; 0-d CPU tensors are allowed as on CUDA.",
+        f"CPU tensors of any shape are accepted by {', '.join(f'`{name}`' for name in sorted(table.mixed_devices))}, as on CUDA.",
         "",
         "## Operators that Trainium runs on its host",
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from .catalog import Signature
@@ -36,7 +36,7 @@ def _type_of(argument: str) -> str:
     return re.sub(r"\w+$", "", declared).strip()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _declarations(header: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
     found = set()
     for match in _DECLARATION.finditer(header.read_text()):
@@ -54,7 +54,7 @@ def declares(header: Path, name: str, signature: Signature) -> bool:
 
 
 def overloads(header: Path, name: str) -> list[str]:
-    """The signatures of `name` in `header`, for error messages."""
+    """List the signatures of `name` in `header`, for error messages."""
     if not header.is_file():
         return [f"no header {header.name}"]
     return [f"{returns} ({', '.join(types)})" for found, returns, types in sorted(_declarations(header)) if found == name]

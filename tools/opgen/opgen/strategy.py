@@ -42,8 +42,8 @@ class Decision:
 class Plan:
     """All decisions in alphabetical order, and the registered ones in OpIndex order.
 
-    `indexed` starts with every operator that has a CPU kernel (whatever its strategy) and ends with native operators that have none, so moving an
-    operator between strategies, or adding a native one, leaves almost every index alone and rebuilds one shard.
+    `indexed` starts with every operator that has a CPU kernel (whatever its strategy) and ends with native operators that have none, so
+    moving an operator between strategies, or adding a native one, leaves almost every index alone and rebuilds one shard.
     """
 
     decisions: dict[str, Decision]
@@ -72,7 +72,7 @@ def _decide(operator: Operator, table: Table) -> tuple[Strategy, str]:
 
 
 def _resolve(operator: Operator, strategy: Strategy, table: Table, include: Path) -> tuple[str, str]:
-    """The qualified C++ function and its header; raises when the wheel does not declare it with the dispatcher's signature."""
+    """Return the qualified C++ function and its header; raises when the wheel does not declare it with the dispatcher's signature."""
     if strategy is Strategy.NATIVE:
         return f"neuron::ops::{table.native[operator.name]}", ""
     if strategy is Strategy.ALIAS:
@@ -84,7 +84,9 @@ def _resolve(operator: Operator, strategy: Strategy, table: Table, include: Path
     header = f"ATen/ops/{operator.root}{suffix}"
     if not declares(include / header, name, operator.signature):
         found = "; ".join(overloads(include / header, name)) or "nothing of that name"
-        raise OpgenError(f"operator '{operator.name}': {header} does not declare {namespace}::{name} as {operator.signature.pointer()}; found: {found}")
+        raise OpgenError(
+            f"operator '{operator.name}': {header} does not declare {namespace}::{name} as {operator.signature.pointer()}; found: {found}"
+        )
     return f"{namespace}::{name}", header
 
 

@@ -48,6 +48,7 @@ class Table:
     host_on_trainium: tuple[Group, ...]
 
     def error_reason(self, name: str) -> str | None:
+        """Why the table wants `name` to raise an error, or None."""
         for group in self.error:
             if name in group.operators:
                 return group.reason
@@ -59,7 +60,7 @@ class Table:
 
 
 def matches(pattern: str, operator: Operator) -> bool:
-    """A pattern over base names; `acos` also covers `acos_`, `uniform_` only the in-place operator."""
+    """Match a pattern over base names; `acos` also covers `acos_`, `uniform_` only the in-place operator."""
     return fnmatchcase(operator.base, pattern) or fnmatchcase(operator.base, pattern + "_")
 
 
@@ -74,7 +75,7 @@ def _groups(section: str, value: Any, key: str) -> tuple[Group, ...]:
 
 def load_table(path: Path, catalog: dict[str, Operator]) -> Table:
     """Parse and check against the catalog. Raises OpgenError for unknown sections, unknown operators and contradictory entries."""
-    data = yaml.load(path.read_text(), Loader=_UniqueKeyLoader) or {}  # noqa: S506 - a SafeLoader
+    data = yaml.load(path.read_text(), Loader=_UniqueKeyLoader) or {}
     unknown = set(data) - _SECTIONS
     if unknown:
         raise OpgenError(f"table: unknown sections {sorted(unknown)}; known are {sorted(_SECTIONS)}")
