@@ -58,8 +58,8 @@ sanitize: setup ## torch-free layers under ASan+UBSan and TSan
 bench: build ## the benchmarks of benchmarks/, as ratios with their bars
 	$(BIN)/python -m benchmarks
 
-docs: setup ## regenerate docs/operators.md
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python tools/opgen/generate.py --table src/torch/ops/table.yaml --output build/docs-generated --docs docs/operators.md
+docs: setup ## regenerate docs/operators.md and the operator digest that a test compares
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python tools/opgen/generate.py --table src/torch/ops/table.yaml --docs docs/operators.md --digest tools/opgen/expected_ops.txt
 
 clean: ## remove build trees and built files (keeps .venv)
 	rm -rf build build-* python/torch_neuronx/*.so python/torch_neuronx/_build_info.py

@@ -23,7 +23,7 @@ from opgen.headers import declares  # noqa: E402
 from opgen.strategy import REGISTERED, Plan, Strategy, make_plan  # noqa: E402
 from opgen.table import Table, load_table  # noqa: E402
 
-REFRESH = "tools/opgen/generate.py --table src/torch/ops/table.yaml --docs docs/operators.md --digest tools/opgen/expected_ops.txt"
+REFRESH = "`make docs`"
 COMPOSITE_KEYS = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
