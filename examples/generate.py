@@ -35,13 +35,14 @@ def run(model_id: str, prompt: str, max_new_tokens: int, compiled: bool, sample:
 
     def generate(disable_compile: bool = False) -> torch.Tensor:
         set_seed(0)  # matters for --sample only
-        return model.generate(
+        outputs: torch.Tensor = model.generate(
             **inputs,
             max_new_tokens=max_new_tokens,
             do_sample=sample,
             cache_implementation="static",
             disable_compile=disable_compile,
         )
+        return outputs
 
     line("model", f"{type(model).__name__}, {model.num_parameters():,} parameters, {model.dtype} on {model.device}".replace("torch.", ""))
     line("inputs", describe(inputs["input_ids"]))

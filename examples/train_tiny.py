@@ -95,6 +95,7 @@ class TimedTrainer(Trainer):
         """Return the schedule for `optimizer` (default: the trainer's own)."""
         self.clock.start = time.monotonic()
         target = self.optimizer if optimizer is None else optimizer
+        assert target is not None, "the optimizer is created before its schedule"
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(target, self.clock.learning_rate_factor)
         return self.lr_scheduler
 
