@@ -38,7 +38,7 @@ int current_device() noexcept {
 
 int unchecked_exchange_device(int device) noexcept {
   const int previous = current_device();
-  if (own_device != device) {
+  if (device >= 0 && own_device != device) {
     own_device = device;
     if (is_main_thread()) {
       main_thread_device.store(device, std::memory_order_relaxed);

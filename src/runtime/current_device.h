@@ -12,7 +12,7 @@ void set_device(int device);
 // Sets and returns the device that was current before. Throws as set_device.
 int exchange_device(int device);
 
-// The same without the range check: for guards that restore a device which was valid before.
+// The same without the range check: for guards that restore a device which was valid before. A negative index changes nothing.
 int unchecked_exchange_device(int device) noexcept;
 
 // Throws Error(kInvalidDevice) with a message that says which devices exist (or why none do).

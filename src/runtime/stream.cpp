@@ -13,8 +13,11 @@ namespace {
 constexpr std::size_t kStreamsPerPriority = 32;
 constexpr std::size_t kMaxDevices = 256;
 
-// Current stream of this thread, by device. Trivially destructible on purpose: nothing of ours runs when a thread or the process ends.
-constinit thread_local std::array<std::int64_t, kMaxDevices> current_ids{};
+// Current stream of this thread, by device; null while the thread uses default streams only. Trivially destructible on purpose: nothing of ours
+// runs when a thread or the process ends. A pointer, because the plugin's thread-local storage has to fit into the few hundred bytes that the
+// dynamic loader keeps free for libraries loaded late ("cannot allocate memory in static TLS block" otherwise).
+using StreamIds = std::array<std::int64_t, kMaxDevices>;
+constinit thread_local StreamIds* current_ids = nullptr;
 
 }  // namespace
 
@@ -48,12 +51,18 @@ Stream StreamRegistry::default_stream(int device) const {
 
 Stream StreamRegistry::current_stream(int device) const {
   check_device(device);
-  return {device, current_ids[static_cast<std::size_t>(device)]};
+  return {device, current_ids == nullptr ? 0 : (*current_ids)[static_cast<std::size_t>(device)]};
 }
 
 void StreamRegistry::set_current_stream(Stream stream) {
   check_stream(stream);
-  current_ids[static_cast<std::size_t>(stream.device)] = stream.id;
+  if (current_ids == nullptr) {
+    if (stream.id == 0) {
+      return;
+    }
+    current_ids = new StreamIds{};
+  }
+  (*current_ids)[static_cast<std::size_t>(stream.device)] = stream.id;
 }
 
 Stream StreamRegistry::new_stream(int device, int priority) {
