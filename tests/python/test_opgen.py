@@ -241,6 +241,7 @@ def test_inputs_are_listed() -> None:
         ("deterministic:\n", "deterministic:\n  exp: exact\n", r"'exp' is not tagged as random"),
         ("mixed_devices:\n", "mixed_devices:\n  - view\n", r"'mixed_devices'.*'view' runs as metadata"),
         ("host_on_trainium:\n", "host_on_trainium:\n  - {source: none, ops: [frobnicate_*]}\n", r"'frobnicate_\*' matches no operator"),
+        ("host_on_trainium:\n", "host_on_trainium:\n  - {source: none, ops: [matmul]}\n", r"'matmul' matches no operator"),
         ("host_on_trainium:\n", "host_on_trainium:\n  - {ops: [add]}\n", r"needs exactly 'source:' and 'ops:'"),
         ("metadata:\n", "extra: {}\nmetadata:\n", r"unknown sections \['extra'\]"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 from .catalog import Operator
 from .errors import OpgenError
 from .headers import declares, overloads
-from .table import Table
+from .table import Table, matches
 
 
 class Strategy(str, Enum):
@@ -90,6 +90,15 @@ def _resolve(operator: Operator, strategy: Strategy, table: Table, include: Path
     return f"{namespace}::{name}", header
 
 
+def _check_host_patterns(decisions: dict[str, Decision], table: Table) -> None:
+    """Refuse patterns that name only decomposed operators: those are not counted, so they would never be reported."""
+    registered = [decision.operator for decision in decisions.values() if decision.strategy in REGISTERED]
+    for group in table.host_on_trainium:
+        for pattern in group.operators:
+            if not any(matches(pattern, operator) for operator in registered):
+                raise OpgenError(f"table section 'host_on_trainium': '{pattern}' matches no operator that gets a registration")
+
+
 def make_plan(catalog: dict[str, Operator], table: Table, include: Path) -> Plan:
     """Decide every operator of the catalog. Raises OpgenError for what the table leaves open or gets wrong."""
     decisions = {}
@@ -100,6 +109,7 @@ def make_plan(catalog: dict[str, Operator], table: Table, include: Path) -> Plan
         if mixed and strategy is not Strategy.ALIAS:
             raise OpgenError(f"table section 'mixed_devices': '{name}' runs as {strategy.value}, the entry has no effect")
         decisions[name] = Decision(operator, strategy, reason, function, header, mixed, table.runs_on_host(operator))
+    _check_host_patterns(decisions, table)
     cpu = [decision for decision in decisions.values() if decision.operator.cpu]
     extra = [decision for decision in decisions.values() if not decision.operator.cpu and decision.strategy in REGISTERED]
     return Plan(decisions, tuple(cpu + extra), len(cpu))

@@ -113,7 +113,3 @@ def _check(table: Table, catalog: dict[str, Operator]) -> None:
     for name in table.deterministic:
         if not catalog[name].random:
             raise OpgenError(f"table section 'deterministic': '{name}' is not tagged as random in the installed torch; drop the entry")
-    for group in table.host_on_trainium:
-        for pattern in group.operators:
-            if not any(matches(pattern, operator) for operator in catalog.values()):
-                raise OpgenError(f"table section 'host_on_trainium': '{pattern}' matches no operator of the installed torch")
