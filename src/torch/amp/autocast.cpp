@@ -1,7 +1,7 @@
 // Autocast for the device: the operators and policies of CUDA's autocast, for torch.autocast("neuron").
 //
-// The lists come from ATen/autocast_mode.h, so they follow the torch that we are built for. CUDA's list also has cuDNN's own operators, which only
-// exist for CUDA. This is the one file that must include all of ATen (the header does).
+// The lists come from ATen/autocast_mode.h, so they follow the torch that we are built for. CUDA's list also has cuDNN's own operators,
+// which only exist for CUDA. This is the one file that must include all of ATen (the header does).
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -15,12 +15,13 @@ using at::ScalarType;
 using at::Tensor;
 
 Tensor banned_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::int64_t) {
-  TORCH_CHECK(
-      false,
-      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: the layer before them runs in a lower precision and may "
-      "round a probability to exactly 0 or 1.\n"
-      "Use torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss instead (they include the sigmoid and are safe to "
-      "autocast), or disable autocast around the loss and give it float32 inputs.");
+  TORCH_CHECK(false,
+              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: the layer before them runs in a lower "
+              "precision and may "
+              "round a probability to exactly 0 or 1.\n"
+              "Use torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss instead (they include the sigmoid "
+              "and are safe to "
+              "autocast), or disable autocast around the loss and give it float32 inputs.");
 }
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

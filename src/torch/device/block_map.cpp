@@ -7,7 +7,7 @@
 
 namespace neuron::device {
 
-constinit std::atomic<BlockMap::Slot*> BlockMap::leaves_[BlockMap::kLeaves] = {};
+constinit std::atomic<BlockMap::Slot*> BlockMap::leaves[BlockMap::kLeaves] = {};
 
 BlockMap::Slot* BlockMap::make_leaf(const void* data) {
   constexpr auto kBytes = kLeafSlots * sizeof(Slot);

@@ -1,8 +1,9 @@
 // Finds the runtime block that starts at an address: the context of our DataPtrs is the address itself.
 //
-// torch's raw allocation interface (oneDNN's scratch memory comes through it) and copy-on-write storages only carry the data pointer, so the block must be
-// found from it. A hash table behind a lock would double the price of a small allocation; this is a two-level table indexed by address bits, two
-// dependent loads, no lock: blocks start on 256-byte boundaries (runtime/memory/size_class.h), so each has a slot of its own.
+// torch's raw allocation interface (oneDNN's scratch memory comes through it) and copy-on-write storages only carry the data pointer, so
+// the block must be found from it. A hash table behind a lock would double the price of a small allocation; this is a two-level table
+// indexed by address bits, two dependent loads, no lock: blocks start on 256-byte boundaries (runtime/memory/size_class.h), so each has a
+// slot of its own.
 #pragma once
 
 #include <atomic>
@@ -48,10 +49,10 @@ class BlockMap {
   static std::uintptr_t granule(const void* data) noexcept { return reinterpret_cast<std::uintptr_t>(data) >> kGranuleBits; }
   static bool in_range(const void* data) noexcept { return granule(data) >> (kAddressBits - kGranuleBits) == 0; }
   static std::size_t slot_of(const void* data) noexcept { return granule(data) & (kLeafSlots - 1); }
-  static std::atomic<Slot*>& leaf_of(const void* data) noexcept { return leaves_[granule(data) >> kLeafBits]; }
+  static std::atomic<Slot*>& leaf_of(const void* data) noexcept { return leaves[granule(data) >> kLeafBits]; }
   static Slot* make_leaf(const void* data);
 
-  static std::atomic<Slot*> leaves_[kLeaves];
+  static std::atomic<Slot*> leaves[kLeaves];
 };
 
 }  // namespace neuron::device

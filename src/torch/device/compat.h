@@ -1,7 +1,7 @@
 // The seam between torch versions: everything in src/torch/device that depends on the torch that we are built for is decided here.
 //
-// A new torch version is a rebuild. When a virtual function changes or appears, its new form gets a branch on NEURON_TORCH_AT_LEAST in this file (or a
-// feature macro defined here), and the rest of the folder stays as it is.
+// A new torch version is a rebuild. When a virtual function changes or appears, its new form gets a branch on NEURON_TORCH_AT_LEAST in this
+// file (or a feature macro defined here), and the rest of the folder stays as it is.
 #pragma once
 
 #include <c10/core/DeviceCapability.h>

@@ -14,8 +14,8 @@ namespace {
 // The allocator that was in force before the hook.
 c10::Allocator* previous_allocator = nullptr;
 
-// Frees what raw_allocate() gave, which may be device memory (taken inside a scope) or the previous allocator's. oneDNN keeps such memory across calls,
-// so a scope being open now says nothing about where a pointer came from.
+// Frees what raw_allocate() gave, which may be device memory (taken inside a scope) or the previous allocator's. oneDNN keeps such memory
+// across calls, so a scope being open now says nothing about where a pointer came from.
 void delete_raw(void* data) {
   if (block_at(data) != nullptr) {
     delete_block(data);
@@ -24,7 +24,8 @@ void delete_raw(void* data) {
   }
 }
 
-// Memory carries its own deleter, so blocks that were made before the hook was installed, or by the previous allocator since, are freed as ever.
+// Memory carries its own deleter, so blocks that were made before the hook was installed, or by the previous allocator since, are freed as
+// ever.
 class CpuAllocatorHook final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -37,7 +38,8 @@ class CpuAllocatorHook final : public c10::Allocator {
 
   c10::DeleterFnPtr raw_deleter() const override { return previous_allocator->raw_deleter() == nullptr ? nullptr : &delete_raw; }
   bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
-    return pointer.get_deleter() == &delete_block ? pointer.get() == pointer.get_context() : previous_allocator->is_simple_data_ptr(pointer);
+    return pointer.get_deleter() == &delete_block ? pointer.get() == pointer.get_context()
+                                                  : previous_allocator->is_simple_data_ptr(pointer);
   }
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     previous_allocator->copy_data(destination, source, bytes);

@@ -1,7 +1,9 @@
-// Makes CPU kernels allocate device memory: while a DeviceAllocationScope is open on a thread, CPU allocations of that thread come from a core's memory.
+// Makes CPU kernels allocate device memory: while a DeviceAllocationScope is open on a thread, CPU allocations of that thread come from a
+// core's memory.
 //
-// This is how results, growing `out=` tensors and temporaries of CPU kernels that run on aliases of device tensors end up in device memory and are charged
-// to the core. It stands on the official c10::SetCPUAllocator. Threads without an open scope get what the previous allocator gives.
+// This is how results, growing `out=` tensors and temporaries of CPU kernels that run on aliases of device tensors end up in device memory
+// and are charged to the core. It stands on the official c10::SetCPUAllocator. Threads without an open scope get what the previous
+// allocator gives.
 #pragma once
 
 #include <c10/core/Device.h>

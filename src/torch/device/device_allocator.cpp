@@ -23,9 +23,8 @@ runtime::Runtime& device_runtime() {
 // For torch.profiler(profile_memory=True); `bytes` is negative when memory is given back.
 [[gnu::noinline, gnu::cold]] void report_to_profiler(runtime::Block* block, std::int64_t bytes) {
   const auto stats = device_runtime().allocator(block->device()).stats();
-  c10::reportMemoryUsageToProfiler(
-      block->data(), bytes, static_cast<std::size_t>(stats.active_bytes.all.current), static_cast<std::size_t>(stats.reserved_bytes.all.current),
-      device_at(block->device()));
+  c10::reportMemoryUsageToProfiler(block->data(), bytes, static_cast<std::size_t>(stats.active_bytes.all.current),
+                                   static_cast<std::size_t>(stats.reserved_bytes.all.current), device_at(block->device()));
 }
 
 // The one way to device memory; never called with zero bytes.
@@ -96,14 +95,18 @@ DeviceAllocator& device_allocator() {
   return allocator;
 }
 
-c10::DataPtr allocate_as_cpu(c10::DeviceIndex device, std::size_t bytes) { return tagged(device, bytes, c10::Device(c10::DeviceType::CPU)); }
+c10::DataPtr allocate_as_cpu(c10::DeviceIndex device, std::size_t bytes) {
+  return tagged(device, bytes, c10::Device(c10::DeviceType::CPU));
+}
 
 c10::DataPtr DeviceAllocator::allocate_on(c10::DeviceIndex device, std::size_t bytes) {
   initialize_device();
   return tagged(device, bytes, device_at(device));
 }
 
-c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) { return allocate_on(static_cast<c10::DeviceIndex>(runtime::current_device()), bytes); }
+c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
+  return allocate_on(static_cast<c10::DeviceIndex>(runtime::current_device()), bytes);
+}
 
 void DeviceAllocator::copy_data(void* destination, const void* source, std::size_t bytes) const { std::memcpy(destination, source, bytes); }
 
@@ -129,8 +132,8 @@ void DeviceAllocator::recordStream(const c10::DataPtr& pointer, c10::Stream stre
 c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::DeviceIndex device) {
   const auto stats = allocator_of(device).stats();
   c10::CachingDeviceAllocator::DeviceStats result;
-  // torch says "allocated" for what callers own and "active" for that plus what a recorded stream still uses; the runtime's names are the other way
-  // round, as in the device's own memory_stats().
+  // torch says "allocated" for what callers own and "active" for that plus what a recorded stream still uses; the runtime's names are the
+  // other way round, as in the device's own memory_stats().
   result.allocation = to_torch(stats.active_blocks);
   result.allocated_bytes = to_torch(stats.active_bytes);
   result.active = to_torch(stats.allocations);
@@ -158,7 +161,7 @@ std::pair<std::size_t, std::size_t> DeviceAllocator::getMemoryInfo(c10::DeviceIn
 
 namespace {
 
-[[maybe_unused]] const bool device_allocator_registered = [] {
+[[maybe_unused]] const bool kDeviceAllocatorRegistered = [] {
   c10::SetAllocator(c10::DeviceType::PrivateUse1, &device_allocator());
   return true;
 }();

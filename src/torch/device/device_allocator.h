@@ -11,8 +11,8 @@ struct Block;
 
 namespace neuron::device {
 
-// Deleter of every DataPtr that holds device memory, whatever its device tag; the context is the data pointer. Comparing a deleter with it recognises
-// device memory.
+// Deleter of every DataPtr that holds device memory, whatever its device tag; the context is the data pointer. Comparing a deleter with it
+// recognises device memory.
 void delete_block(void* data);
 
 // The block behind a data pointer that starts a device allocation, or null.

@@ -2,6 +2,8 @@
 // (torch.Stream, torch.Event, torch.accelerator, the autograd engine, c10::DeviceGuard).
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <bit>
+
 #include "runtime/event.h"
 #include "runtime/runtime.h"
 #include "torch/device/compat.h"
@@ -74,13 +76,13 @@ class NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     translate_errors([&] { streams().synchronize_device(index_or_current(device)); });
   }
   // Streams are numbers here; the default stream is null, as in CUDA.
-  void* getStreamNativeHandle(c10::Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }  // NOLINT(performance-no-int-to-ptr)
+  void* getStreamNativeHandle(c10::Stream stream) const override { return std::bit_cast<void*>(stream.id()); }
 
   // PYTORCH_DEFAULT means no timing, BACKEND_DEFAULT timing (c10/core/impl/DeviceGuardImplInterface.h).
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex device, c10::EventFlag flag) const override {
-    TORCH_CHECK_VALUE(
-        device < 0 || device == stream.device_index(), "an event of neuron:", static_cast<int>(device), " cannot be recorded on a stream of ",
-        stream.device(), ": record it on a stream of its own device, or create another event");
+    TORCH_CHECK_VALUE(device < 0 || device == stream.device_index(), "an event of neuron:", static_cast<int>(device),
+                      " cannot be recorded on a stream of ", stream.device(),
+                      ": record it on a stream of its own device, or create another event");
     TORCH_CHECK_VALUE(flag != c10::EventFlag::INVALID, "invalid event flag");
     synchronizeStream(stream);
     if (*event == nullptr) {

@@ -67,7 +67,7 @@ void NeuronHooks::resizePrivateUse1Bytes(const c10::Storage& storage, std::size_
 namespace {
 
 // Leaked: torch asks the hooks until the process ends.
-[[maybe_unused]] const bool hooks_registered = [] {
+[[maybe_unused]] const bool kHooksRegistered = [] {
   at::RegisterPrivateUse1HooksInterface(new NeuronHooks());
   return true;
 }();

@@ -1,4 +1,5 @@
-// What torch asks of the accelerator without going through the dispatcher: availability, current device, generators, pinned memory, storage resize.
+// What torch asks of the accelerator without going through the dispatcher: availability, current device, generators, pinned memory, storage
+// resize.
 #pragma once
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>

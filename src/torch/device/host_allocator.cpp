@@ -1,4 +1,5 @@
-// See host_allocator.h. The caching is torch's own (ATen/core/CachingHostAllocator.h); this file says where blocks come from and when they are free again.
+// See host_allocator.h. The caching is torch's own (ATen/core/CachingHostAllocator.h); this file says where blocks come from and when they
+// are free again.
 #include "torch/device/host_allocator.h"
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -64,8 +65,9 @@ class PinnedMemory final : public at::CachingHostAllocatorImpl<c10::Stream, c10:
     // Pages of their own, as a driver pins whole pages.
     auto* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) {
-      compat::throw_error<c10::Error>(c10::str(
-          "cannot allocate ", bytes, " bytes of pinned host memory: the host is out of memory. Use fewer or smaller batches, or pin_memory=False."));
+      compat::throw_error<c10::Error>(
+          c10::str("cannot allocate ", bytes,
+                   " bytes of pinned host memory: the host is out of memory. Use fewer or smaller batches, or pin_memory=False."));
     }
     pinned_ranges().add(pages, bytes);
     *memory = pages;
@@ -75,7 +77,9 @@ class PinnedMemory final : public at::CachingHostAllocatorImpl<c10::Stream, c10:
   void record_stream(std::optional<std::vector<c10::Event>>& events, c10::Stream stream) override {
     c10::Event event(stream.device_type());
     event.record(stream);
-    events->push_back(std::move(event));
+    if (events.has_value()) {
+      events->push_back(std::move(event));
+    }
   }
   bool query_event(c10::Event& event) override { return event.query(); }
   c10::Stream get_current_stream() const override {
@@ -97,7 +101,7 @@ PinnedHostAllocator& allocator() {
 
 void free_pinned_block(void* context) { allocator().free(context); }
 
-[[maybe_unused]] const bool host_allocator_registered = [] {
+[[maybe_unused]] const bool kHostAllocatorRegistered = [] {
   at::setHostAllocator(c10::DeviceType::PrivateUse1, &allocator());
   return true;
 }();

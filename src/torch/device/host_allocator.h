@@ -1,4 +1,5 @@
-// Pinned host memory: page-aligned host blocks, cached for reuse, that `Tensor.pin_memory()` and DataLoader(pin_memory=True) copy batches into.
+// Pinned host memory: page-aligned host blocks, cached for reuse, that `Tensor.pin_memory()` and DataLoader(pin_memory=True) copy batches
+// into.
 #pragma once
 
 #include <c10/core/Allocator.h>

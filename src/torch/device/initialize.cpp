@@ -15,7 +15,8 @@ void initialize_device_slow() {
   translate_errors([] { runtime::Runtime::instance().initialize(); });
   install_cpu_allocator_hook();
   // A forked child must not use the device: there every use comes back here, and the runtime says why.
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { device_ready.store(false, std::memory_order_relaxed); });
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { device_ready.store(false, std::memory_order_relaxed); });
   device_ready.store(true, std::memory_order_release);
 }
 
