@@ -134,8 +134,19 @@ def test_event_without_timing_has_no_times():
     start, end = torch.neuron.Event(), torch.neuron.Event()
     start.record()
     end.record()
-    with pytest.raises((RuntimeError, ValueError)):
+    with pytest.raises(ValueError):
         start.elapsed_time(end)
+    with pytest.raises(ValueError):
+        torch.neuron.Event(enable_timing=True).elapsed_time(torch.neuron.Event(enable_timing=True))
+    with pytest.raises(TypeError):
+        start.elapsed_time(torch.neuron.current_stream())
+
+
+def test_times_between_our_events_and_generic_ones():
+    start, end = torch.neuron.Event(enable_timing=True), torch.Event(device="neuron", enable_timing=True)
+    start.record()
+    end.record()
+    assert start.elapsed_time(end) >= 0
 
 
 def test_event_across_processes_is_refused():

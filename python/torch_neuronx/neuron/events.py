@@ -2,11 +2,11 @@
 
 import torch
 
+from torch_neuronx._library import _C
+
 
 class Event(torch.Event):
     """A point in the order of a stream.
-
-    `elapsed_time(end)` gives milliseconds of real time, and needs events created with `enable_timing=True`.
 
     Args:
         enable_timing: whether the event remembers when it was reached.
@@ -27,3 +27,10 @@ class Event(torch.Event):
             raise RuntimeError("events of the device `neuron` cannot be shared between processes")
         where = torch.device("neuron") if device is None else torch.device(device)
         return super().__new__(cls, device=where, enable_timing=enable_timing, blocking=blocking)
+
+    def elapsed_time(self, other: torch.Event) -> float:
+        """Return the milliseconds of real time from this event to another one, recorded later or earlier.
+
+        Raises ValueError if either was not recorded or was created without `enable_timing`, TypeError if `other` is not an event.
+        """
+        return _C.elapsed_time(self, other)

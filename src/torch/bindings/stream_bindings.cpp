@@ -1,7 +1,8 @@
-// Python bindings of the current stream of a thread. Streams and events themselves are torch.Stream and torch.Event, which reach the runtime
-// through the device guard.
+// Python bindings of the current stream of a thread. Streams and events themselves are torch.Stream and torch.Event, which reach the runtime through
+// the device guard.
 #include <c10/core/DeviceType.h>
 #include <pybind11/pybind11.h>
+#include <torch/csrc/Event.h>
 
 #include <cstdint>
 
@@ -39,6 +40,14 @@ void synchronize_device(int device) {
   }
 }
 
+// torch.Event.elapsed_time insists on the exact type torch.Event, which our subclass is not.
+double elapsed_time(const pybind11::object& start, const pybind11::object& end) {
+  return with_gil([&] {
+    TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "expected the end of a time span to be a torch.Event");
+    return reinterpret_cast<THPEvent*>(start.ptr())->event.elapsedTime(reinterpret_cast<THPEvent*>(end.ptr())->event);
+  });
+}
+
 }  // namespace
 
 void register_stream_bindings(pybind11::module_& m) {
@@ -47,6 +56,7 @@ void register_stream_bindings(pybind11::module_& m) {
   m.def("default_stream", [](int device) { return without_gil([&] { return streams().default_stream(device).id; }); });
   m.def("set_stream", [](int device, std::int64_t id) { without_gil([&] { set_stream(device, id); }); });
   m.def("stream_priority", [](int device, std::int64_t id) { return without_gil([&] { return streams().priority(Stream{device, id}); }); });
+  m.def("elapsed_time", &elapsed_time);
   m.def("synchronize", [](int device) { without_gil([&] { synchronize_device(device); }); });
 }
 
