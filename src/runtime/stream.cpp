@@ -13,9 +13,9 @@ namespace {
 constexpr std::size_t kStreamsPerPriority = 32;
 constexpr std::size_t kMaxDevices = 256;
 
-// Current stream of this thread, by device; null while the thread uses default streams only. Trivially destructible on purpose: nothing of ours
-// runs when a thread or the process ends. A pointer, because the plugin's thread-local storage has to fit into the few hundred bytes that the
-// dynamic loader keeps free for libraries loaded late ("cannot allocate memory in static TLS block" otherwise).
+// Current stream of this thread, by device; null while the thread uses default streams only. Trivially destructible on purpose: nothing of
+// ours runs when a thread or the process ends. A pointer, because the plugin's thread-local storage has to fit into the few hundred bytes
+// that the dynamic loader keeps free for libraries loaded late ("cannot allocate memory in static TLS block" otherwise).
 using StreamIds = std::array<std::int64_t, kMaxDevices>;
 constinit thread_local StreamIds* current_ids = nullptr;
 
