@@ -175,9 +175,11 @@ def run_generator(*arguments: str | Path, check: bool = True) -> subprocess.Comp
 
 
 def test_second_run_writes_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "table.yaml"
+    table.write_text(TABLE.read_text())
     arguments = (
         "--table",
-        TABLE,
+        table,
         "--output",
         tmp_path / "out",
         "--shards",
@@ -187,7 +189,7 @@ def test_second_run_writes_nothing(tmp_path: Path) -> None:
         "--digest",
         tmp_path / "ops.txt",
     )
-    listed = run_generator("--table", TABLE, "--output", tmp_path / "out", "--shards", "3", "--list-outputs").stdout.split()
+    listed = run_generator("--table", table, "--output", tmp_path / "out", "--shards", "3", "--list-outputs").stdout.split()
     run_generator(*arguments)
     written = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert sorted(map(str, (tmp_path / "out").iterdir())) == sorted(listed)
