@@ -7,68 +7,77 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from typing import Any
 
 import torch
 import train_tiny
 from neuron_report import compiled_graphs, describe, line, require_neuron
-from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import AutoModelForCausalLM, AutoTokenizer, BatchEncoding, GenerationMixin, set_seed
 
 PROMPT = "It is a truth universally acknowledged, that"
 
 
-def timed(generate: Callable[[], torch.Tensor], prompt_length: int) -> tuple[torch.Tensor, float]:
-    """Run `generate` and return its tokens (int64[1, length]) and how many new ones it made per second."""
-    torch.neuron.synchronize()
-    start = time.perf_counter()
-    outputs = generate()
-    torch.neuron.synchronize()
-    return outputs, (outputs.shape[1] - prompt_length) / (time.perf_counter() - start)
+class Stopwatch:
+    """Turns the time since it was made into tokens per second."""
+
+    def __init__(self) -> None:
+        torch.neuron.synchronize()
+        self.start = time.perf_counter()
+
+    def tokens_per_second(self, tokens: int) -> float:
+        """Return the rate of `tokens` made since the start."""
+        torch.neuron.synchronize()
+        return tokens / (time.perf_counter() - self.start)
 
 
-def run(model_id: str, prompt: str, max_new_tokens: int, compiled: bool, sample: bool) -> None:
-    """Load `model_id` on `neuron`, generate from `prompt` on the CPU, and print the text and the report."""
-    # What a user writes. The inputs stay on the CPU: generate() moves what the model needs.
+def run(model_id: str, prompt: str, max_new_tokens: int, sample: bool, disable_compile: bool) -> None:
+    """Load `model_id` on `neuron`, generate from `prompt` on the CPU, and print the report and the text."""
+    # The page's snippet. The inputs stay on the CPU: generate() moves what the model needs, and compiles the decode step by itself.
     tokenizer = AutoTokenizer.from_pretrained(model_id)
     model = AutoModelForCausalLM.from_pretrained(model_id, dtype="bfloat16", device_map="neuron")
     inputs = tokenizer(prompt, return_tensors="pt")
-
-    def generate(disable_compile: bool = False) -> torch.Tensor:
-        set_seed(0)  # matters for --sample only
-        outputs: torch.Tensor = model.generate(
-            **inputs,
-            max_new_tokens=max_new_tokens,
-            do_sample=sample,
-            cache_implementation="static",
-            disable_compile=disable_compile,
-        )
-        return outputs
-
-    line("model", f"{type(model).__name__}, {model.num_parameters():,} parameters, {model.dtype} on {model.device}".replace("torch.", ""))
-    line("inputs", describe(inputs["input_ids"]))
-    prompt_length = inputs["input_ids"].shape[1]
-
+    settings = {"max_new_tokens": max_new_tokens, "do_sample": sample, "disable_compile": disable_compile}
     before = compiled_graphs()
-    outputs, first = timed(lambda: generate(disable_compile=not compiled), prompt_length)
-    graphs = compiled_graphs() - before
+    set_seed(0)  # matters for --sample only
+    watch = Stopwatch()
+    outputs = model.generate(**inputs, **settings, cache_implementation="static")
+    new_tokens = outputs.shape[1] - inputs["input_ids"].shape[1]
+    first = watch.tokens_per_second(new_tokens)
+    text = tokenizer.decode(outputs[0], skip_special_tokens=True)
+
+    line(
+        "model",
+        f"{type(model).__name__}, {model.num_parameters():,} parameters, {str(model.dtype).removeprefix('torch.')} on {model.device}",
+    )
+    line("inputs", describe(inputs["input_ids"]))
     line("output", describe(outputs))
-    if compiled:
-        line("compiled", f"{graphs} graph(s) of the decode step by the backend neuron" if graphs else "nothing: the forward ran eagerly")
-    else:
+    graphs = compiled_graphs() - before
+    if disable_compile:
         line("compiled", f"{graphs} graphs: switched off with --no-compile")
+    else:
+        line("compiled", f"{graphs} graph(s) of the decode step by the backend neuron" if graphs else "nothing: the forward ran eagerly")
     line("memory", f"{torch.neuron.memory_allocated(model.device) / 2**20:.1f} MiB allocated on {model.device}")
 
+    # The same call again, warm: once run operator by operator, once compiled.
     line("speed", f"first call  {first:8.1f} tokens/s" + (" (compiles)" if graphs else ""))
-    generate(disable_compile=True)
-    _, eager = timed(lambda: generate(disable_compile=True), prompt_length)
+    eager = warm_speed(model, inputs, {**settings, "disable_compile": True})
     line("", f"eager       {eager:8.1f} tokens/s")
-    if compiled:
-        outputs, fast = timed(generate, prompt_length)
+    if graphs:
+        fast = warm_speed(model, inputs, settings)
         again = compiled_graphs() - before - graphs
         line("", f"compiled    {fast:8.1f} tokens/s ({fast / eager:.2f} x eager, {again} graphs compiled again)")
+    print(f"\n{text}")
 
-    print()
-    print(tokenizer.decode(outputs[0], skip_special_tokens=True))
+
+def warm_speed(model: GenerationMixin, inputs: BatchEncoding, settings: dict[str, Any]) -> float:
+    """Return the tokens per second of one generate() call, after a short one that warms up."""
+    prompt_length = inputs["input_ids"].shape[1]
+    if settings["disable_compile"]:  # a compiled graph is made for one cache length and is warm already
+        model.generate(**inputs, **{**settings, "max_new_tokens": 2}, cache_implementation="static")
+    set_seed(0)
+    watch = Stopwatch()
+    outputs = model.generate(**inputs, **settings, cache_implementation="static")
+    return watch.tokens_per_second(outputs.shape[1] - prompt_length)
 
 
 def main() -> None:
@@ -88,7 +97,10 @@ def main() -> None:
     line("neuron", require_neuron())
     model_id = options.model or str(train_tiny.ensure_model())
     line("from", model_id)
-    run(model_id, options.prompt, options.max_new_tokens, not options.no_compile, options.sample)
+    try:
+        run(model_id, options.prompt, options.max_new_tokens, options.sample, options.no_compile)
+    except OSError as error:  # no such model, or the hub cannot be reached: transformers says which
+        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":
