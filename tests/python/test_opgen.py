@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch_neuronx
 
 ROOT = Path(__file__).resolve().parents[2]
 OPGEN = ROOT / "tools" / "opgen"
@@ -151,6 +152,21 @@ def test_each_registered_operator_is_registered_once_under_its_index(plan: Plan)
     assert sorted(name for name, _ in registrations) == sorted(expected)
     assert all(names[int(index)][0] == name for name, index in registrations)
     assert {name for name, host in names if host == "true"} == {d.operator.name for d in plan.indexed if d.host_on_trainium}
+
+
+def test_registered_operators_are_counted(plan: Plan) -> None:
+    """The indices in the plugin lead to the names: an operator is reported under its own name, and as Trainium's host fallback if it is."""
+    index = torch.arange(2, device="neuron")
+    value = torch.ones(3, device="neuron")
+    torch.neuron.synchronize()
+    torch_neuronx.clear_op_tracking()
+    torch.index_select(value, 0, index)
+    value.view(3, 1)
+    torch.exp(value)
+    executed, fallback = set(torch_neuronx.get_executed_ops()), set(torch_neuronx.get_fallback_ops())
+    assert {"aten::index_select", "aten::exp", "aten::view"} <= executed
+    assert plan.decisions["index_select"].host_on_trainium
+    assert fallback == {"aten::index_select"}
 
 
 def test_shards_are_balanced(plan: Plan) -> None:
