@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 import torch_neuronx
 
 ROOT = Path(__file__).resolve().parents[2]
