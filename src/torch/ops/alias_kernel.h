@@ -1,4 +1,5 @@
-// Kernels as the dispatcher wants them, made from functions on CPU tensors: AliasKernel wraps at::cpu::<op>, NativeKernel one of our own functions.
+// Kernels as the dispatcher wants them, made from functions on CPU tensors: AliasKernel wraps at::cpu::<op>, NativeKernel one of our own
+// functions.
 #pragma once
 
 #include <ATen/core/IListRef.h>

@@ -9,7 +9,8 @@
 namespace neuron::ops {
 namespace {
 
-// An alias looks like any CPU tensor, autograd keys included: kernels run below autograd, where the thread's exclusion set removes those keys.
+// An alias looks like any CPU tensor, autograd keys included: kernels run below autograd, where the thread's exclusion set removes those
+// keys.
 constexpr c10::DispatchKeySet kCpuKeys({c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView});
 constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
 
@@ -30,8 +31,8 @@ void AliasTensorImpl::mirror(const c10::TensorImpl& source) {
 
 AliasSlot::AliasSlot() {
   // Resizable, and growing through the CPU allocator: inside a DeviceAllocationScope that is device memory.
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, borrowed(nullptr), c10::GetCPUAllocator(), /*resizable=*/true);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, borrowed(nullptr), c10::GetCPUAllocator(),
+                                                       /*resizable=*/true);
   storage_ = storage.get();
   tensor_ = at::Tensor(c10::make_intrusive<AliasTensorImpl>(c10::Storage(std::move(storage))));
 }
@@ -79,7 +80,8 @@ void AliasSlot::write_back() {
   }
 }
 
-// A kernel kept the alias (for example inside an object that it returned): leave it to that holder, with shared ownership of the bytes, and start afresh.
+// A kernel kept the alias (for example inside an object that it returned): leave it to that holder, with shared ownership of the bytes, and
+// start afresh.
 void AliasSlot::abandon() {
   if (storage_->_mutable_data_ptr_no_checks().get() == bytes_ && source_ != nullptr) {
     auto* owner = source_->unsafe_storage().unsafeGetStorageImpl();

@@ -1,7 +1,7 @@
 // Reusable CPU tensors that stand in for device tensors while a CPU kernel runs on them.
 //
-// An alias has its own TensorImpl and StorageImpl (a tensor's device is its storage's device, so the two cannot be shared), both reused from call to
-// call: mirroring a device tensor copies metadata and one pointer, and allocates nothing.
+// An alias has its own TensorImpl and StorageImpl (a tensor's device is its storage's device, so the two cannot be shared), both reused
+// from call to call: mirroring a device tensor copies metadata and one pointer, and allocates nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

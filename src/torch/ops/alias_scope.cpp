@@ -59,14 +59,13 @@ c10::DeviceIndex AliasScope::finish_arguments() {
 }
 
 void AliasScope::raise_device_mismatch(c10::Device other) const {
-  TORCH_CHECK(
-      false, "Expected all tensors to be on the same device, but found at least two devices, ",
-      c10::Device(c10::kPrivateUse1, device_), " and ", other, "!");
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+              c10::Device(c10::kPrivateUse1, device_), " and ", other, "!");
 }
 
 at::Tensor AliasScope::make_device_tensor(c10::Storage storage, const c10::TensorImpl& like) const {
-  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), like.dtype());
+  auto tensor =
+      at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), like.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   const auto keys = like.key_set();
@@ -84,8 +83,8 @@ at::Tensor AliasScope::adopt(at::Tensor result) {
     return result;
   }
   const auto& impl = *result.unsafeGetTensorImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl.layout() == c10::kStrided, "the neuron device has dense tensors only, but an operator made a tensor with layout ", impl.layout());
+  TORCH_CHECK_NOT_IMPLEMENTED(impl.layout() == c10::kStrided,
+                              "the neuron device has dense tensors only, but an operator made a tensor with layout ", impl.layout());
   auto* storage = impl.unsafe_storage().unsafeGetStorageImpl();
   for (auto index = mark_; index < pool_.depth(); ++index) {
     auto& slot = pool_.slot(index);
@@ -102,12 +101,12 @@ at::Tensor AliasScope::adopt(at::Tensor result) {
     // Bytes that the kernel did not get from this thread's allocator (a constant of its own, say) move into device memory.
     auto owned = device::device_allocator().allocate_on(device_, storage->nbytes());
     std::memcpy(owned.mutable_get(), bytes.get(), storage->nbytes());
-    auto copy = c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(storage->nbytes()), std::move(owned), &device::device_allocator(), true);
+    auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(storage->nbytes()),
+                                                      std::move(owned), &device::core_allocator(device_), true);
     return make_device_tensor(c10::Storage(std::move(copy)), impl);
   }
   bytes.unsafe_set_device(device);
-  storage->set_allocator(&device::device_allocator());
+  storage->set_allocator(&device::core_allocator(device_));
   return make_device_tensor(impl.unsafe_storage(), impl);
 }
 

@@ -1,4 +1,5 @@
-// The life of one operator call on aliases: hands out aliases for the arguments, checks devices, and turns the CPU results into device tensors.
+// The life of one operator call on aliases: hands out aliases for the arguments, checks devices, and turns the CPU results into device
+// tensors.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>

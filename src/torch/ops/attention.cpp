@@ -1,16 +1,17 @@
 // The choice of an attention kernel: the CPU's own choice for the same tensors, so that `neuron` takes the fused kernel where the CPU does.
+#include <ATen/SDPBackend.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
-#include <ATen/SDPBackend.h>
 
 #include "torch/ops/alias_kernel.h"
 
 namespace neuron::ops {
 
-int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& attn_mask,
-                         double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal, std::optional<double> scale,
+                         bool enable_gqa) {
   // The fused kernel has no gradient for the mask, and an alias does not know that one is wanted.
   if (attn_mask.has_value() && attn_mask->defined() && attn_mask->requires_grad()) {
     return static_cast<int64_t>(at::SDPBackend::math);

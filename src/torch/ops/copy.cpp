@@ -1,4 +1,5 @@
-// Copies between tensors on any two of {host, core}. Same layout: one memory copy, on several threads when large. Else PyTorch's CPU copy on aliases.
+// Copies between tensors on any two of {host, core}. Same layout: one memory copy, on several threads when large. Else PyTorch's CPU copy
+// on aliases.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/copy_native.h>

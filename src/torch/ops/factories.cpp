@@ -24,20 +24,21 @@ c10::DeviceIndex core_of(std::optional<at::Device> device) {
     return static_cast<c10::DeviceIndex>(runtime::current_device());
   }
   const auto cores = runtime::Runtime::instance().device_count();
-  TORCH_CHECK_VALUE(chosen.index() < cores, "invalid device ", chosen, ": this process sees ", cores, " NeuronCores (neuron:0 to neuron:", cores - 1, ")");
+  TORCH_CHECK_VALUE(chosen.index() < cores, "invalid device ", chosen, ": this process sees ", cores,
+                    " NeuronCores (neuron:0 to neuron:", cores - 1, ")");
   return chosen.index();
 }
 
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      at::layout_or_default(layout) == at::kStrided, "the neuron device has dense tensors only, got layout ", at::layout_or_default(layout));
+  TORCH_CHECK_NOT_IMPLEMENTED(at::layout_or_default(layout) == at::kStrided, "the neuron device has dense tensors only, got layout ",
+                              at::layout_or_default(layout));
   TORCH_CHECK(!at::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 
 at::Tensor make_tensor(std::size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex core) {
-  auto& allocator = device::device_allocator();
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), allocator.allocate_on(core, bytes), &allocator, /*resizable=*/true);
+  auto& allocator = device::core_allocator(core);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+                                                       allocator.allocate_on(core, bytes), &allocator, /*resizable=*/true);
   return at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), kDeviceKeys, dtype);
 }
 
@@ -59,8 +60,8 @@ at::Tensor empty_on(at::IntArrayRef size, at::ScalarType dtype, c10::DeviceIndex
   return tensor;
 }
 
-at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device> device,
-                 std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                 std::optional<at::Device> device, std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
   check_options(layout, pin_memory);
   at::detail::check_size_nonnegative(size);
   auto tensor = empty_on(size, at::dtype_or_default(dtype), core_of(device));
@@ -70,8 +71,8 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
   return filled_if_deterministic(std::move(tensor));
 }
 
-at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                         std::optional<at::Device> device, std::optional<bool> pin_memory) {
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   at::detail::check_size_nonnegative(size);
   const auto type = c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype));
@@ -80,13 +81,15 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return filled_if_deterministic(std::move(tensor));
 }
 
-// PyTorch's resize works on any storage whose allocator gives memory that the host can copy; ours allocates on the current core, hence the guards.
+// PyTorch's resize works on any storage whose allocator gives memory that the host can copy; ours allocates on the current core, hence the
+// guards.
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
   const c10::DeviceGuard guard(self.device());
   return at::native::resize_(self, size, memory_format);
 }
 
-at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t storage_offset, at::IntArrayRef size, at::IntArrayRef stride) {
+at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t storage_offset, at::IntArrayRef size,
+                                      at::IntArrayRef stride) {
   const c10::DeviceGuard guard(self.device());
   return at::native::set_storage_cpu_(self, std::move(source), storage_offset, size, stride);
 }
@@ -104,9 +107,9 @@ at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  auto& allocator = device::device_allocator();
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, allocator.allocate_on(self.device().index(), 0), &allocator, /*resizable=*/true);
+  auto& allocator = device::core_allocator(self.device().index());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                       allocator.allocate_on(self.device().index(), 0), &allocator, /*resizable=*/true);
   return set_source_storage_offset(self, c10::Storage(std::move(storage)), 0, {0}, {});
 }
 

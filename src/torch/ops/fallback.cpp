@@ -85,9 +85,9 @@ class BoxedCall {
 
 void run_on_host_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool foreign = op.operator_name().getNamespace() != std::optional<std::string_view>("aten");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      foreign && op.hasKernelForDispatchKey(c10::DispatchKey::CPU), "The operator '", op.operator_name(),
-      "' is not implemented for the neuron device. docs/operators.md lists what is; run it on CPU tensors, or give it a kernel for dispatch key PrivateUse1.");
+  TORCH_CHECK_NOT_IMPLEMENTED(foreign && op.hasKernelForDispatchKey(c10::DispatchKey::CPU), "The operator '", op.operator_name(),
+                              "' is not implemented for the neuron device. docs/operators.md lists what is; run it on CPU tensors, or give "
+                              "it a kernel for dispatch key PrivateUse1.");
   BoxedCall(op, *stack).run();
 }
 

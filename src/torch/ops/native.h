@@ -13,8 +13,8 @@ at::Tensor empty_on(at::IntArrayRef size, at::ScalarType dtype, c10::DeviceIndex
 inline bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   const auto* x = a.unsafeGetTensorImpl();
   const auto* y = b.unsafeGetTensorImpl();
-  return x->dtype() == y->dtype() && x->is_non_overlapping_and_dense_or_false() && x->sizes() == y->sizes() && x->strides() == y->strides() &&
-         !x->is_conj() && !y->is_conj() && !x->is_neg() && !y->is_neg();
+  return x->dtype() == y->dtype() && x->is_non_overlapping_and_dense_or_false() && x->sizes() == y->sizes() &&
+         x->strides() == y->strides() && !x->is_conj() && !y->is_conj() && !x->is_neg() && !y->is_neg();
 }
 
 }  // namespace neuron::ops

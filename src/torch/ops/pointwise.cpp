@@ -1,5 +1,7 @@
 // Addition and multiplication of plain operands (float or bfloat16, same shape and layout, or a Python number), which most small calls are:
 // setting up PyTorch's TensorIterator costs more than the arithmetic. Everything else takes the alias path.
+#include "kernels/pointwise/pointwise.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add_cpu_dispatch.h>
@@ -9,7 +11,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/pointwise/pointwise.h"
 #include "torch/ops/alias_kernel.h"
 #include "torch/ops/native.h"
 
@@ -40,7 +41,8 @@ struct Operand {
 // The operand that `other` is for the fast path, if it can take it.
 std::optional<Operand> plain_operand(const at::Tensor& self, const at::Tensor& other) {
   const auto dtype = self.scalar_type();
-  if ((dtype != at::kFloat && dtype != at::kBFloat16) || !self.is_privateuseone() || !self.is_contiguous() || self.is_conj() || self.is_neg()) {
+  if ((dtype != at::kFloat && dtype != at::kBFloat16) || !self.is_privateuseone() || !self.is_contiguous() || self.is_conj() ||
+      self.is_neg()) {
     return std::nullopt;
   }
   if (other.is_privateuseone()) {
@@ -123,14 +125,16 @@ at::Tensor add(const at::Tensor& self, const at::Tensor& other, const at::Scalar
       return *std::move(sum);
     }
   }
-  return AliasCall<static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&)>(&at::cpu::add)>::call(self, other, alpha);
+  return AliasCall<static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Scalar&)>(&at::cpu::add)>::call(self, other,
+                                                                                                                              alpha);
 }
 
 at::Tensor& add_(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
   if (is_one(alpha) && try_binary_in_place<Add>(self, other)) {
     return self;
   }
-  return AliasCall<static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Scalar&)>(&at::cpu::add_)>::call(self, other, alpha);
+  return AliasCall<static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Scalar&)>(&at::cpu::add_)>::call(self, other,
+                                                                                                                          alpha);
 }
 
 at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
@@ -152,7 +156,8 @@ at::Tensor& zero_(at::Tensor& self) {
     return AliasCall<&at::cpu::zero_>::call(self);
   }
   auto* bytes = static_cast<char*>(self.mutable_data_ptr());
-  at::parallel_for(0, static_cast<int64_t>(self.nbytes()), int64_t{1} << 20, [&](int64_t begin, int64_t end) { std::memset(bytes + begin, 0, end - begin); });
+  at::parallel_for(0, static_cast<int64_t>(self.nbytes()), int64_t{1} << 20,
+                   [&](int64_t begin, int64_t end) { std::memset(bytes + begin, 0, end - begin); });
   return self;
 }
 

@@ -2,6 +2,7 @@
 // Argument checks are PyTorch's own (DistributionTemplates.h), so every message is the CPU's; dtype messages come from the names given to AT_DISPATCH.
 #include <ATen/Dispatch.h>
 #include <ATen/native/DistributionTemplates.h>
+#include <c10/util/BFloat16-math.h>
 
 #include <algorithm>
 #include <cmath>

@@ -40,8 +40,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell(const at::Te
 
 // Gradients of the pre-activation gates [N, 4H], of cx [N, H], and of one bias [4H] (undefined without bias).
 std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell_backward_impl(const std::optional<at::Tensor>& grad_hy,
-                                                                                  const std::optional<at::Tensor>& grad_cy, const at::Tensor& cx,
-                                                                                  const at::Tensor& cy, const at::Tensor& workspace, bool has_bias) {
+                                                                                  const std::optional<at::Tensor>& grad_cy,
+                                                                                  const at::Tensor& cx, const at::Tensor& cy,
+                                                                                  const at::Tensor& workspace, bool has_bias) {
   const auto gates = workspace.chunk(4, 1);
   const auto& in = gates[0];
   const auto& forget = gates[1];
@@ -51,14 +52,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell_backward_imp
   const auto tanh_cy = cy.tanh();
   const auto grad_c = grad_h * out * (1 - tanh_cy * tanh_cy) + gradient_or_zeros(grad_cy, cy);
   auto grad_gates = concatenate({grad_c * cell * in * (1 - in), grad_c * cx * forget * (1 - forget), grad_c * in * (1 - cell * cell),
-                             grad_h * tanh_cy * out * (1 - out)});
+                                 grad_h * tanh_cy * out * (1 - out)});
   auto grad_bias = has_bias ? grad_gates.sum(0) : at::Tensor();
   return {std::move(grad_gates), grad_c * forget, std::move(grad_bias)};
 }
 
-// input_gates, hidden_gates: [N, 3H]; hx: [N, H]. Returns hy [N, H] and [N, 5H]: r, z, n, hx, and the hidden part of the new gate with its bias.
+// input_gates, hidden_gates: [N, 3H]; hx: [N, H]. Returns hy [N, H] and [N, 5H]: r, z, n, hx, and the hidden part of the new gate with its
+// bias.
 std::tuple<at::Tensor, at::Tensor> thnn_fused_gru_cell(const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hx,
-                                                       const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
+                                                       const std::optional<at::Tensor>& input_bias,
+                                                       const std::optional<at::Tensor>& hidden_bias) {
   const auto from_input = with_bias(input_gates, input_bias).chunk(3, 1);
   const auto from_hidden = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
   const auto reset = (from_input[0] + from_hidden[0]).sigmoid();
@@ -69,7 +72,8 @@ std::tuple<at::Tensor, at::Tensor> thnn_fused_gru_cell(const at::Tensor& input_g
 
 // Gradients of input_gates, hidden_gates [N, 3H], hx [N, H], and both biases [3H] (undefined without bias).
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> thnn_fused_gru_cell_backward(const at::Tensor& grad_hy,
-                                                                                                    const at::Tensor& workspace, bool has_bias) {
+                                                                                                    const at::Tensor& workspace,
+                                                                                                    bool has_bias) {
   const auto saved = workspace.chunk(5, 1);
   const auto& reset = saved[0];
   const auto& update = saved[1];

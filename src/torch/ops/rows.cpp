@@ -58,7 +58,8 @@ std::optional<at::Tensor> try_cat(const at::ITensorListRef& tensors, int64_t dim
         return std::nullopt;
       }
       dim = dim < 0 ? dim + tensor.dim() : dim;
-    } else if (!plain(tensor) || tensor.dim() != first->dim() || tensor.scalar_type() != first->scalar_type() || tensor.device() != first->device()) {
+    } else if (!plain(tensor) || tensor.dim() != first->dim() || tensor.scalar_type() != first->scalar_type() ||
+               tensor.device() != first->device()) {
       return std::nullopt;
     }
     for (int64_t i = 0; i < first->dim(); ++i) {
