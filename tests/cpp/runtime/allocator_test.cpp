@@ -32,10 +32,10 @@ std::uintptr_t address_of(const Block* block) { return reinterpret_cast<std::uin
 
 // Pages of [data, data + bytes) that hold memory, in bytes.
 std::size_t resident_bytes(void* data, std::size_t bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(data) / kPage * kPage;
-  const auto last = round_up(reinterpret_cast<std::uintptr_t>(data) + bytes, kPage);
-  std::vector<unsigned char> pages((last - first) / kPage);
-  EXPECT_EQ(mincore(reinterpret_cast<void*>(first), last - first, pages.data()), 0);
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(data) % kPage;
+  const std::size_t length = round_up(before + bytes, kPage);
+  std::vector<unsigned char> pages(length / kPage);
+  EXPECT_EQ(mincore(static_cast<std::byte*>(data) - before, length, pages.data()), 0);
   return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1U) != 0; })) * kPage;
 }
 
@@ -218,6 +218,7 @@ TEST_F(Allocator, FragmentationFigure) {
   CachingAllocator::free(allocate(160 * kMiB));
   EXPECT_EQ(allocator_.fragmentation().ratio(), 0.0);
   std::vector<Block*> blocks;
+  blocks.reserve(4);
   for (int i = 0; i < 4; ++i) {
     blocks.push_back(allocate(40 * kMiB - 8 * kKiB));
   }

@@ -54,6 +54,7 @@ TEST(AllocatorThreads, AllocateAndFreeAcrossThreads) {
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (unsigned thread = 1; thread <= kThreads; ++thread) {
     threads.emplace_back(work, thread);
   }
@@ -80,6 +81,7 @@ TEST(AllocatorThreads, LockIsExclusive) {
   SpinLock lock;
   int counter = 0;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&] {
       for (int step = 0; step < 20000; ++step) {

@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -16,13 +17,13 @@ using testing::error_of;
 using testing::passes_in_forked_child;
 using testing::require;
 
-ErrorCode code_of(const std::function<void()>& call) {
+std::optional<ErrorCode> code_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
     return error.code();
   }
-  return {};
+  return std::nullopt;
 }
 
 TEST(Runtime, CountingDevicesDoesNotInitialise) {
@@ -50,6 +51,7 @@ TEST(Runtime, ThreadsInitialiseOnce) {
   NEURON_IN_FRESH_PROCESS({
     std::vector<std::thread> threads;
     std::atomic<CachingAllocator*> seen{nullptr};
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&] {
         CachingAllocator* const mine = &Runtime::instance().allocator(1);
@@ -180,6 +182,7 @@ TEST(Fork, LocksHeldByOtherThreadsDoNotReachTheChild) {
     Block* inherited = runtime.allocator(0).allocate(5000);
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
+    threads.reserve(2);
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&] {
         while (!stop.load()) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "runtime/environment.h"
@@ -18,7 +19,7 @@ namespace neuron::runtime::testing {
 
 // What a throwing call threw: the code and the text. Fails the test when nothing (or something else) was thrown.
 struct Thrown {
-  ErrorCode code{};
+  std::optional<ErrorCode> code;
   std::string text;
 };
 
