@@ -18,7 +18,8 @@ def require_neuron() -> str:
         raise SystemExit("PyTorch did not load the device 'neuron': is torch-neuronx installed in this environment? (`make build`)")
     if not module.is_available():
         raise SystemExit("torch.neuron.is_available() is False: the warning printed at `import torch` names the reason")
-    return f"{module.device_count()} cores of {module.get_device_name()}"
+    memory = module.get_device_properties(0).total_memory
+    return f"{module.device_count()} cores with {memory / 2**30:.0f} GiB each"
 
 
 def compiled_graphs() -> int:

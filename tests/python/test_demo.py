@@ -101,6 +101,9 @@ class TestGenerate:
     def test_compiles_by_itself_and_says_what_ran_where(self, trained: tuple[Path, str]) -> None:
         output = output_of("generate.py", "--model", str(trained[0]), "--prompt", PROMPT, "--max-new-tokens", "12")
         assert report(output, "model").endswith("bfloat16 on neuron:0")
+        parameters = re.search(r"[\d,]+ parameters", report(trained[1], "model"))
+        assert parameters, "the training does not say how many parameters there are"
+        assert parameters.group() in report(output, "model"), "input and output embedding were no longer tied when the model was saved"
         assert report(output, "inputs").endswith("on cpu")
         assert report(output, "output").endswith("on cpu")
         assert report(output, "compiled") == "1 graph(s) of the decode step by the backend neuron"
