@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 DEVICE = "neuron:0"
 
-# Operators whose samples say nothing about values: uninitialised memory, random numbers (tests/python/test_random_*.py), or other layouts than dense.
+# Samples that say nothing about values: uninitialised memory, layouts that the device does not have.
 UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 SPARSE = {"sparse.sampled_addmm", "sparse.mm", "to_sparse"}
 # The samples come with a view of a larger tensor; moving it to another device makes it dense, and the operator then reads other elements.
@@ -273,7 +273,7 @@ def test_convolutions_forward_and_backward(kind, dtype):
         given = x.detach().to(device).requires_grad_()
         out = layer(given)
         out.square().sum().backward()
-        grads[device] = [t.cpu() for t in (out, given.grad, *(p.grad for p in layer.parameters()))]
+        grads[device] = [t.detach().clone().cpu() for t in (out, given.grad, *(p.grad for p in layer.parameters()))]
     for ours, theirs in zip(grads[DEVICE], grads["cpu"], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
@@ -315,6 +315,25 @@ def test_attention_mask_that_requires_grad_gets_one():
 def test_fully_masked_rows_give_no_nan():
     scores = torch.full((2, 4), torch.finfo(torch.float32).min, device=DEVICE)
     assert not scores.softmax(-1).isnan().any()
+
+
+def test_result_that_a_kernel_keeps_outlives_its_argument():
+    x = torch.arange(6.0, device=DEVICE)
+    same = torch.ops.aten.alias(x)
+    clamped = torch.clamp(x, min=1, out=x)
+    assert clamped is x
+    del x
+    gc.collect()
+    assert torch.equal(same.cpu(), torch.tensor([1.0, 1, 2, 3, 4, 5]))
+
+
+def test_one_tensor_in_several_roles():
+    x = torch.arange(4.0).view(2, 2).to(DEVICE)
+    torch.add(x, x, out=x)
+    assert torch.equal(x.cpu(), torch.tensor([[0.0, 2], [4, 6]]))
+    torch.mm(x, x, out=torch.empty(0, device=DEVICE))
+    with pytest.raises(RuntimeError, match=r"single memory location|overlap"):
+        torch.cat([x, x], out=x.view(-1)[:1])
 
 
 def test_lazy_clone_separates_on_write():

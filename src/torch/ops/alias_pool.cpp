@@ -29,64 +29,73 @@ void AliasTensorImpl::mirror(const c10::TensorImpl& source) {
   key_set_ = kCpuKeys | (source.key_set() & kLazyBits);
 }
 
-AliasSlot::AliasSlot() {
-  // Resizable, and growing through the CPU allocator: inside a DeviceAllocationScope that is device memory.
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, borrowed(nullptr), c10::GetCPUAllocator(),
-                                                       /*resizable=*/true);
-  storage_ = storage.get();
-  tensor_ = at::Tensor(c10::make_intrusive<AliasTensorImpl>(c10::Storage(std::move(storage))));
-}
+AliasSlot::AliasSlot()
+    // Resizable, and growing through the CPU allocator: inside a DeviceAllocationScope that is device memory.
+    : storage_(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, borrowed(nullptr), c10::GetCPUAllocator(),
+                                                     /*resizable=*/true)),
+      tensor_(c10::make_intrusive<AliasTensorImpl>(storage_)) {}
 
-void AliasSlot::bind(const at::Tensor& source) {
-  auto* impl = source.unsafeGetTensorImpl();
-  auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+void AliasSlot::bind(const at::Tensor& source, const AliasSlot* sharer) {
+  argument_ = &source;
+  source_ = source.unsafeGetTensorImpl();
+  written_ = false;
+  impl().mirror(*source_);
+  if (C10_UNLIKELY(sharer != nullptr)) {
+    sharing_ = true;
+    impl().use_storage(sharer->impl().unsafe_storage());
+    bytes_ = sharer->bytes_;
+    return;
+  }
+  auto* storage = source_->unsafe_storage().unsafeGetStorageImpl();
   // A lazily cloned storage must become its own before a kernel that may write sees its address.
   if (C10_UNLIKELY(storage->_mutable_data_ptr_no_checks().get_deleter() == &c10::impl::cow::cow_deleter)) {
     storage->mutable_data_ptr();
   }
-  argument_ = &source;
-  source_ = impl;
-  written_ = false;
   bytes_ = storage->_mutable_data_ptr_no_checks().get();
-  storage_->set_data_ptr_noswap(borrowed(bytes_));
-  storage_->set_nbytes(storage->nbytes());
-  static_cast<AliasTensorImpl*>(tensor_.unsafeGetTensorImpl())->mirror(*impl);
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(borrowed(bytes_));
+  storage_.unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
 }
 
 void AliasSlot::release() noexcept {
   if (written_) {
     write_back();
   }
-  if (C10_UNLIKELY(tensor_.use_count() != 1 || tensor_.storage().use_count() != 1)) {
+  if (C10_UNLIKELY(sharing_)) {
+    impl().use_storage(storage_);
+    sharing_ = false;
+  }
+  // One count for this slot's handle, one for the alias's own.
+  if (C10_UNLIKELY(tensor_.use_count() != 1 || storage_.use_count() != 2)) {
     abandon();
   }
   source_ = nullptr;
 }
 
 void AliasSlot::write_back() {
-  auto* impl = source_;
-  auto& bytes = storage_->_mutable_data_ptr_no_checks();
+  auto* used = impl().unsafe_storage().unsafeGetStorageImpl();
+  auto& bytes = used->_mutable_data_ptr_no_checks();
   if (C10_UNLIKELY(bytes.get() != bytes_)) {
     // The kernel grew the tensor; the new bytes are device memory already, only their tag is wrong.
-    auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-    bytes.unsafe_set_device(impl->device());
+    auto* storage = source_->unsafe_storage().unsafeGetStorageImpl();
+    bytes.unsafe_set_device(source_->device());
     storage->set_data_ptr_noswap(std::move(bytes));
-    storage->set_nbytes(storage_->nbytes());
-    storage_->set_data_ptr_noswap(borrowed(nullptr));
+    storage->set_nbytes(used->nbytes());
+    used->set_data_ptr_noswap(borrowed(nullptr));
   }
-  const auto& alias = *tensor_.unsafeGetTensorImpl();
-  if (C10_UNLIKELY(alias.sizes() != impl->sizes() || alias.strides() != impl->strides())) {
-    impl->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
+  const auto& alias = impl();
+  if (C10_UNLIKELY(alias.sizes() != source_->sizes() || alias.strides() != source_->strides())) {
+    source_->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
   }
 }
 
 // A kernel kept the alias (for example inside an object that it returned): leave it to that holder, with shared ownership of the bytes, and
 // start afresh.
 void AliasSlot::abandon() {
-  if (storage_->_mutable_data_ptr_no_checks().get() == bytes_ && source_ != nullptr) {
+  auto* storage = storage_.unsafeGetStorageImpl();
+  if (storage->_mutable_data_ptr_no_checks().get() == bytes_ && source_ != nullptr) {
     auto* owner = source_->unsafe_storage().unsafeGetStorageImpl();
     c10::raw::intrusive_ptr::incref(owner);
-    storage_->set_data_ptr_noswap(c10::DataPtr(bytes_, owner, &release_storage, c10::Device(c10::kCPU)));
+    storage->set_data_ptr_noswap(c10::DataPtr(bytes_, owner, &release_storage, c10::Device(c10::kCPU)));
   }
   *this = AliasSlot();
 }

@@ -21,18 +21,38 @@ const at::Tensor& AliasScope::alias(const at::Tensor& tensor) {
     return tensor;
   }
   join(device);
-  auto& slot = pool_.push();
-  slot.bind(tensor);
-  return slot.tensor();
+  return bind(tensor).tensor();
 }
 
 at::Tensor& AliasScope::alias_written(at::Tensor& tensor) {
-  const auto depth = pool_.depth();
-  auto& result = const_cast<at::Tensor&>(alias(tensor));
-  if (pool_.depth() != depth) {
-    pool_.slot(depth).mark_written();
+  if (!tensor.defined() || !tensor.device().is_privateuseone()) {
+    return const_cast<at::Tensor&>(alias(tensor));
   }
-  return result;
+  join(tensor.device());
+  auto& slot = bind(tensor);
+  slot.mark_written(tensor);
+  return slot.tensor();
+}
+
+// The same tensor twice is one alias; tensors over one storage are aliases over one storage. Lists can be long (all parameters of a model):
+// a call looks back over its last arguments only, since operands that overlap across a long list do not occur together.
+AliasSlot& AliasScope::bind(const at::Tensor& tensor) {
+  constexpr std::size_t kLookBack = 16;
+  const auto depth = pool_.depth();
+  const auto* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  const AliasSlot* sharer = nullptr;
+  for (auto index = depth; index > mark_ && index + kLookBack > depth; --index) {
+    auto& slot = pool_.slot(index - 1);
+    if (slot.source_impl() == tensor.unsafeGetTensorImpl()) {
+      return slot;
+    }
+    if (slot.source_storage().unsafeGetStorageImpl() == storage) {
+      sharer = &slot;
+    }
+  }
+  auto& slot = pool_.push();
+  slot.bind(tensor, sharer);
+  return slot;
 }
 
 void AliasScope::use_device(c10::Device device) {
@@ -91,7 +111,7 @@ at::Tensor AliasScope::adopt(at::Tensor result) {
     if (slot.is_alias(&impl)) {
       return slot.source();
     }
-    if (slot.owns(storage)) {
+    if (slot.owns(storage)) {  // the slot that the storage belongs to stands before those that share it
       return make_device_tensor(slot.source_storage(), impl);
     }
   }

@@ -41,6 +41,7 @@ class AliasScope {
   at::Tensor& argument(const at::Tensor& alias);
 
  private:
+  AliasSlot& bind(const at::Tensor& tensor);
   void join(c10::Device device);
   [[noreturn]] void raise_device_mismatch(c10::Device other) const;
   at::Tensor make_device_tensor(c10::Storage storage, const c10::TensorImpl& like) const;
