@@ -1,5 +1,6 @@
 """Makes the device known to PyTorch, with PyTorch's own calls for that purpose."""
 
+import atexit
 import sys
 import warnings
 
@@ -41,3 +42,6 @@ def _register() -> None:
     generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)
     if _library.problem:
         warnings.warn(f"The device `neuron` is not available: {_library.problem}", RuntimeWarning, stacklevel=3)
+    else:
+        # A worker of the autograd engine that lets go of Python objects while the interpreter shuts down would abort the process.
+        atexit.register(_library._C.drain_autograd_threads)

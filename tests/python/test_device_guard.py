@@ -168,17 +168,18 @@ class TestStreams:
         with pytest.raises(ValueError, match="neuron:11"):
             torch.Stream("neuron:11")
 
-    def test_stream_context_switches_device_and_returns(self) -> None:
-        torch.accelerator.set_device_index(0)
+    def test_stream_context_restores(self) -> None:
+        # It switches the device only if it changes the stream, hence never in single-stream mode (the other: test_device_process.py).
+        torch.accelerator.set_device_index(1)
         with torch.Stream("neuron:2") as stream:
-            assert torch.accelerator.current_device_index() == 2
-            assert torch.accelerator.current_stream() == stream
-        assert torch.accelerator.current_device_index() == 0
+            assert torch.accelerator.current_stream("neuron:2") == stream
+        assert torch.accelerator.current_device_index() == 1
 
     def test_set_stream(self) -> None:
         stream = torch.Stream("neuron:1")
         torch.accelerator.set_stream(stream)
-        assert torch.accelerator.current_stream("neuron:1") == stream
+        assert torch.accelerator.current_stream() == stream
+        assert torch.accelerator.current_device_index() == 1
 
     def test_query_and_synchronize(self) -> None:
         stream = torch.Stream("neuron")

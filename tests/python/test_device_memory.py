@@ -358,11 +358,5 @@ class TestLifetime:
         with torch.profiler.profile(profile_memory=True) as profiler:
             tensor = torch.empty(3 * MIB, dtype=torch.uint8, device=DEVICE)
             del tensor
-        sizes: list[int] = []
-        pending = list(profiler.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
-        while pending:
-            event = pending.pop()
-            pending += event.children
-            if event.name == "[memory]" and event.extra_fields.device == DEVICE:
-                sizes.append(event.extra_fields.alloc_size)
-        assert sorted(sizes) == [-3 * MIB, 3 * MIB]
+        sizes = [event.device_memory_usage for event in profiler.events() if event.device_memory_usage]
+        assert sizes == [3 * MIB, -3 * MIB]

@@ -36,8 +36,7 @@ class TestFirstUse:
             """
             import torch
             acc = torch.accelerator
-            acc.is_available(), acc.device_count(), acc.current_device_index(), acc.current_accelerator()
-            torch.neuron.set_device(2); acc.set_device_index(1); acc.get_device_capability()
+            acc.is_available(), acc.device_count(), acc.current_accelerator(), torch.neuron.current_device(), torch.neuron.set_device(2)
             acc.memory.empty_cache(); acc.memory.memory_stats(); acc.memory.empty_host_cache()
             torch.ones(3).pin_memory()
             torch.manual_seed(0)
@@ -127,7 +126,7 @@ class TestEnvironment:
             first, second = torch.Stream("neuron:1"), torch.Stream("neuron:1", priority=-1)
             print(first == second, first.stream_id != 0, first.native_handle is None)
             with first:
-                assert torch.accelerator.current_stream("neuron:1") == first
+                assert torch.accelerator.current_stream() == first and torch.accelerator.current_device_index() == 1
                 tensor = torch.ones(1 << 20, device="neuron:1")
                 tensor.record_stream(second)
             assert torch.accelerator.current_stream("neuron:1").stream_id == 0
@@ -210,8 +209,8 @@ class TestExit:
         [
             "kept = [torch.ones(1000, device=f'neuron:{i}') for i in range(4)]",
             "stream = torch.Stream('neuron'); event = stream.record_event(); torch.accelerator.set_stream(stream)",
-            "import threading; work = lambda: [torch.ones(10, device='neuron') + i for i in range(20000)]\n"
-            "threading.Thread(target=work, daemon=True).start()",
+            "import threading, time; kept = torch.ones(10, device='neuron')\n"
+            "threading.Thread(target=lambda: (kept + 1, time.sleep(60)), daemon=True).start(); time.sleep(0.2)",
             "x = torch.ones(3, device='neuron', requires_grad=True); (x * 2).sum().backward(); graph = (x * 3).sum()",
             "import sys; sys.modules['keep_alive'] = torch.ones(4).pin_memory()",
             "import atexit; t = torch.ones(4, device='neuron'); atexit.register(lambda: print((t * 2).sum().item()))",
@@ -221,6 +220,35 @@ class TestExit:
     )
     def test_exit_with_live_objects(self, alive: str) -> None:
         succeeds("import torch\n" + alive + "\ntorch.ones(2, device='neuron') + 1")
+
+    def test_exit_right_after_backward(self) -> None:
+        # The threads of the autograd engine may still hold Python objects when the interpreter begins to shut down.
+        for _ in range(6):
+            succeeds(
+                """
+                import torch
+                x = torch.ones(3, requires_grad=True)
+                sum((x.to(f"neuron:{core}") * 2).sum().to("neuron:0") for core in range(4)).backward()
+                """
+            )
+
+    def test_exit_from_a_child_process_that_trained(self) -> None:
+        out = succeeds(
+            """
+            import multiprocessing
+            def train(queue):
+                import torch
+                x = torch.ones(3, device="neuron", requires_grad=True)
+                (x * 2).sum().backward()
+                queue.put(x.grad.tolist())
+            if __name__ == "__main__":
+                context = multiprocessing.get_context("fork")
+                queue = context.SimpleQueue()
+                child = context.Process(target=train, args=(queue,))
+                child.start(); print(queue.get()); child.join(); print(child.exitcode)
+            """
+        )
+        assert out.splitlines() == ["[2.0, 2.0, 2.0]", "0"]
 
     def test_exception_ends_the_process_with_its_traceback(self) -> None:
         finished = run("import torch; x = torch.ones(3, device='neuron'); raise KeyError('mine')")

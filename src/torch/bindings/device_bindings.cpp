@@ -9,6 +9,7 @@
 #include "runtime/topology.h"
 #include "torch/bindings/bindings.h"
 #include "torch/bindings/python_call.h"
+#include "torch/device/autograd_threads.h"
 #include "torch/device/initialize.h"
 
 namespace neuron::bindings {
@@ -45,6 +46,7 @@ void register_runtime_state(pybind11::module_& m) {
   m.def("is_initialized", [] { return Runtime::instance().initialized() && !Runtime::instance().in_bad_fork(); });
   m.def("is_in_bad_fork", [] { return Runtime::instance().in_bad_fork(); });
   m.def("initialize", [] { without_gil([] { device::initialize_device(); }); });
+  m.def("drain_autograd_threads", [] { without_gil([] { device::drain_autograd_threads(); }); });
 }
 
 void register_current_device(pybind11::module_& m) {

@@ -2,6 +2,7 @@
 #include "torch/device/device_allocator.h"
 
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "runtime/current_device.h"
@@ -89,11 +90,20 @@ void delete_block(void* data) {
 
 runtime::Block* block_at(const void* data) noexcept { return BlockMap::find(data); }
 
-DeviceAllocator& device_allocator() {
-  // Leaked: storages hold pointers to it until the process ends.
-  static auto& allocator = *new DeviceAllocator();
-  return allocator;
+DeviceAllocator& core_allocator(c10::DeviceIndex core) {
+  // Slot 0 is the current device's. Leaked: storages hold pointers to them until the process ends.
+  static auto* const kAllocators = [] {
+    constexpr int kSlots = std::numeric_limits<c10::DeviceIndex>::max() + 2;
+    auto* allocators = static_cast<DeviceAllocator*>(::operator new(kSlots * sizeof(DeviceAllocator)));
+    for (int slot = 0; slot < kSlots; ++slot) {
+      new (allocators + slot) DeviceAllocator(static_cast<c10::DeviceIndex>(slot - 1));
+    }
+    return allocators;
+  }();
+  return kAllocators[core + 1];
 }
+
+DeviceAllocator& device_allocator() { return core_allocator(-1); }
 
 c10::DataPtr allocate_as_cpu(c10::DeviceIndex device, std::size_t bytes) {
   return tagged(device, bytes, c10::Device(c10::DeviceType::CPU));
@@ -105,7 +115,7 @@ c10::DataPtr DeviceAllocator::allocate_on(c10::DeviceIndex device, std::size_t b
 }
 
 c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
-  return allocate_on(static_cast<c10::DeviceIndex>(runtime::current_device()), bytes);
+  return allocate_on(static_cast<c10::DeviceIndex>(index_or_current(core_)), bytes);
 }
 
 void DeviceAllocator::copy_data(void* destination, const void* source, std::size_t bytes) const { std::memcpy(destination, source, bytes); }

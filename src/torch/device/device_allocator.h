@@ -20,7 +20,10 @@ runtime::Block* block_at(const void* data) noexcept;
 
 class DeviceAllocator final : public c10::DeviceAllocator {
  public:
-  // Memory on the current device, ordered by the current stream. Zero bytes give a null pointer that still names its device.
+  // With a core, allocate() serves that core; without, the current one.
+  explicit DeviceAllocator(c10::DeviceIndex core = -1) : core_(core) {}
+
+  // Memory ordered by the current stream. Zero bytes give a null pointer that still names its device.
   c10::DataPtr allocate(std::size_t bytes) override;
   // The same on a given core (a valid index).
   c10::DataPtr allocate_on(c10::DeviceIndex device, std::size_t bytes);
@@ -36,9 +39,16 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex device) override;
   // Free and total bytes of the core's memory.
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override;
+
+ private:
+  c10::DeviceIndex core_;
 };
 
+// The allocator that torch knows: memory of the current device.
 DeviceAllocator& device_allocator();
+// The allocator to give to storages: one that belongs to a core keeps to it when the storage grows or a lazy clone gets bytes of its own,
+// whichever device is current by then.
+DeviceAllocator& core_allocator(c10::DeviceIndex core);
 
 // Device memory that passes for CPU memory (same bytes, same deleter, CPU tag): what CPU kernels get inside a DeviceAllocationScope.
 c10::DataPtr allocate_as_cpu(c10::DeviceIndex device, std::size_t bytes);

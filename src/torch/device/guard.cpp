@@ -6,6 +6,7 @@
 
 #include "runtime/event.h"
 #include "runtime/runtime.h"
+#include "torch/device/autograd_threads.h"
 #include "torch/device/compat.h"
 #include "torch/device/device_allocator.h"
 #include "torch/device/error.h"
@@ -59,6 +60,7 @@ class NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return getNewStream(device, high_priority ? kHighPriority : 0);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
+    note_stream_entered();
     return translate_errors([&] {
       auto& registry = streams();
       const auto previous = registry.current_stream(stream.device_index());
