@@ -37,6 +37,7 @@ TEST(Telemetry, NoIncrementIsLostBetweenThreads) {
   const OpId id = register_op("test::parallel", false);
   clear();
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([=] {
       for (std::uint64_t call = 0; call < kCalls; ++call) {
