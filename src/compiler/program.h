@@ -60,6 +60,7 @@ class Program {
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
   const Type& type_of(ValueId id) const { return types_[static_cast<std::size_t>(id)]; }
+  Type& type_of(ValueId id) { return types_[static_cast<std::size_t>(id)]; }
   int value_count() const { return static_cast<int>(types_.size()); }
 
   const std::vector<ValueId>& inputs() const { return inputs_; }

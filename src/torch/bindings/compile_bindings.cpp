@@ -8,12 +8,12 @@
 #include <string>
 
 #include "compiler/printer.h"
+#include "runtime/telemetry.h"
 #include "torch/bindings/python_arguments.h"
 #include "torch/bindings/python_call.h"
 #include "torch/bindings/python_external_call.h"
 #include "torch/compile/program_builder.h"
 #include "torch/compile/program_compiler.h"
-#include "runtime/telemetry.h"
 
 namespace py = pybind11;
 
@@ -31,8 +31,8 @@ std::vector<compiler::Type> types_from_python(const py::list& objects) {
   return types;
 }
 
-std::vector<compiler::ValueId> add_call(ProgramBuilder& builder, const std::string& opcode, const py::tuple& positional, const py::dict& named,
-                                        const py::list& result_types) {
+std::vector<compiler::ValueId> add_call(ProgramBuilder& builder, const std::string& opcode, const py::tuple& positional,
+                                        const py::dict& named, const py::list& result_types) {
   HANDLE_TH_ERRORS
   std::vector<compiler::Argument> arguments;
   for (const py::handle argument : positional) {
@@ -121,7 +121,8 @@ void register_compile_bindings(py::module_& m) {
 
   py::class_<ProgramBuilder>(m, "ProgramBuilder", "Receives an AOT graph node by node; `finish` compiles it.")
       .def(py::init<std::string>(), py::arg("name"))
-      .def("add_input", [](ProgramBuilder& builder, py::handle type) { return builder.add_input(type_from_python(type)); }, py::arg("type"))
+      .def(
+          "add_input", [](ProgramBuilder& builder, py::handle type) { return builder.add_input(type_from_python(type)); }, py::arg("type"))
       .def(
           "add_constant",
           [](ProgramBuilder& builder, py::handle tensor) {
@@ -143,7 +144,8 @@ void register_compile_bindings(py::module_& m) {
       .def("set_outputs", &set_outputs, py::arg("outputs"))
       .def("finish", &finish, py::arg("device") = py::none());
 
-  py::class_<CompiledGraph> graph(m, "CompiledGraph", "A compiled graph: call it with one list of inputs, which it empties; returns a list.");
+  py::class_<CompiledGraph> graph(m, "CompiledGraph",
+                                  "A compiled graph: call it with one list of inputs, which it empties; returns a list.");
   graph.def("__call__", &CompiledGraph::operator(), py::arg("args"))
       .def_property_readonly("text", &CompiledGraph::text)
       .def_property_readonly("fingerprint", [](const CompiledGraph& self) { return self.program().fingerprint; })

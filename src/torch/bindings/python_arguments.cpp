@@ -65,7 +65,8 @@ Argument argument_from_python(py::handle object) {
 compiler::Type type_from_python(py::handle object) {
   if (py::isinstance<py::str>(object)) {
     const auto name = object.cast<std::string>();
-    for (const auto kind : {compiler::Type::Kind::kInt, compiler::Type::Kind::kFloat, compiler::Type::Kind::kBool, compiler::Type::Kind::kObject}) {
+    for (const auto kind :
+         {compiler::Type::Kind::kInt, compiler::Type::Kind::kFloat, compiler::Type::Kind::kBool, compiler::Type::Kind::kObject}) {
       if (compiler::to_string(compiler::Type::of(kind)) == name) {
         return compiler::Type::of(kind);
       }

@@ -1,0 +1,31 @@
+"""`torch.compile(backend="neuron")`: Dynamo's graphs become programs that run in C++.
+
+Dynamo finds :func:`neuron` through the entry point group `torch_dynamo_backends` the first time that a program asks for the backend.
+Until then nothing here is imported, so `import torch` does not pay for the compiler. The names below are loaded on first use.
+
+Limits that hold by design:
+
+- Shapes are static. A new shape is compiled anew, counted and logged; `dynamic=True` and `mark_dynamic` are refused.
+- A model on `neuron` may be called with CPU tensors: the graph copies them (`TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY=1` makes that an
+  error). After a graph break the code between two graphs runs eagerly, where mixing devices is the usual error.
+- A graph whose tensors are all on the CPU is moved to the current core; its results come back as CPU tensors. Random numbers drawn in it
+  come from the core's generator.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch_neuronx.neuron_dynamo_backend.backend import neuron
+    from torch_neuronx.neuron_dynamo_backend.metrics import cache_statistics, get_dynamo_metrics, reset_dynamo_metrics
+
+__all__ = ["cache_statistics", "get_dynamo_metrics", "neuron", "reset_dynamo_metrics"]
+
+_HOMES = {"neuron": "backend", "cache_statistics": "metrics", "get_dynamo_metrics": "metrics", "reset_dynamo_metrics": "metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module that defines it."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

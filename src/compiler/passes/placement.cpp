@@ -1,0 +1,161 @@
+// Puts the work on the device when tensors of the host reach a program.
+#include "compiler/passes/placement.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+
+#include "compiler/alias_sets.h"
+
+namespace neuron::compiler {
+namespace {
+
+constexpr std::array<std::string_view, 8> kCrossing{"aten::_to_copy",       "aten::copy_",        "aten::copy",      "aten::_foreach_copy",
+                                                    "aten::_foreach_copy_", "aten::index.Tensor", "aten::index_put", "aten::index_put_"};
+
+bool is_on_host(const Type& type) { return type.is_tensor() && type.tensor.place.type == "cpu"; }
+bool is_host_array(const Type& type) { return is_on_host(type) && !type.tensor.sizes.empty(); }
+
+// aten::_to_copy(self, *, dtype, layout, device, pin_memory, non_blocking, memory_format)
+Instruction make_transfer(ValueId from, ValueId to, const Place& device) {
+  Instruction transfer;
+  transfer.opcode = "aten::_to_copy";
+  transfer.operands = {{Argument::value(from), {}},
+                       {{}, "dtype"},
+                       {{}, "layout"},
+                       {Argument(Symbol{"device", device.to_string()}), "device"},
+                       {{}, "pin_memory"},
+                       {Argument(false), "non_blocking"},
+                       {{}, "memory_format"}};
+  transfer.results = {to};
+  return transfer;
+}
+
+Instruction make_copy_back(ValueId to, ValueId from) {
+  Instruction copy;
+  copy.opcode = "aten::copy_";
+  copy.operands = {{Argument::value(to), {}}, {Argument::value(from), {}}, {Argument(false), {}}};
+  copy.results = {kNoValue};
+  copy.effects.writes = {0};
+  copy.effects.views = {0};
+  return copy;
+}
+
+Type on(Type type, const Place& device) {
+  type.tensor.place = device;
+  return type;
+}
+
+void rename_device(Argument& argument, const Place& device) {
+  if (auto* symbol = argument.get_if<Symbol>(); symbol != nullptr && symbol->kind == "device" && symbol->name.starts_with("cpu")) {
+    symbol->name = device.to_string();
+  }
+}
+
+bool is_written(const Program& program, const AliasSets& aliases, ValueId value) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(), [&](const Instruction& instruction) {
+    bool written = false;
+    for (const int index : instruction.effects.writes) {
+      instruction.operands[static_cast<std::size_t>(index)].value.for_each_value(
+          [&](ValueId target) { written = written || aliases.may_share(target, value); });
+    }
+    return written;
+  });
+}
+
+}  // namespace
+
+bool is_host_program(const Program& program) {
+  bool only_host = true;
+  for (ValueId id = 0; id < program.value_count(); ++id) {
+    const Type& type = program.type_of(id);
+    only_host = only_host && (!type.is_tensor() || is_on_host(type));
+  }
+  return only_host &&
+         std::any_of(program.inputs().begin(), program.inputs().end(), [&](ValueId id) { return is_host_array(program.type_of(id)); });
+}
+
+void move_to_device(Program& program, const Place& device) {
+  const AliasSets aliases(program);
+  std::vector<ValueId> moved(static_cast<std::size_t>(program.value_count()), kNoValue);
+  std::vector<Instruction> instructions;
+  std::vector<Instruction> copies_back;
+  std::vector<bool> is_input(moved.size(), false);
+  for (const ValueId id : program.inputs()) {
+    is_input[static_cast<std::size_t>(id)] = true;
+    if (is_on_host(program.type_of(id))) {
+      const ValueId copy = program.new_value(on(program.type_of(id), device));
+      moved[static_cast<std::size_t>(id)] = copy;
+      instructions.push_back(make_transfer(id, copy, device));
+      if (is_written(program, aliases, id)) {
+        copies_back.push_back(make_copy_back(id, copy));
+      }
+    }
+  }
+  for (Instruction& instruction : program.instructions) {
+    for_each_operand_value(instruction, [&moved](ValueId& id) {
+      const ValueId copy = moved[static_cast<std::size_t>(id)];
+      id = copy == kNoValue ? id : copy;
+    });
+    for (Operand& operand : instruction.operands) {
+      rename_device(operand.value, device);
+    }
+    instructions.push_back(std::move(instruction));
+  }
+  for (ValueId id = 0; id < static_cast<ValueId>(moved.size()); ++id) {
+    if (!is_input[static_cast<std::size_t>(id)] && is_on_host(program.type_of(id))) {
+      program.type_of(id).tensor.place = device;  // constants too: they are moved once, when the program is made
+    }
+  }
+  for (Argument& output : program.outputs) {
+    output.for_each_value([&](ValueId& id) {
+      // An input that leaves stays the caller's own tensor.
+      if (!is_input[static_cast<std::size_t>(id)] && program.type_of(id).is_tensor()) {
+        const Place host{"cpu", -1};
+        const ValueId back = program.new_value(on(program.type_of(id), host));
+        instructions.push_back(make_transfer(id, back, host));
+        id = back;
+      }
+    });
+  }
+  instructions.insert(instructions.end(), copies_back.begin(), copies_back.end());
+  program.instructions = std::move(instructions);
+}
+
+int copy_host_operands(Program& program) {
+  std::vector<Instruction> instructions;
+  std::map<std::pair<ValueId, std::string>, ValueId> copies;  // of values that nothing writes
+  const AliasSets aliases(program);
+  const ValueId original_values = program.value_count();
+  int inserted = 0;
+  for (Instruction& instruction : program.instructions) {
+    const Place* device = nullptr;
+    for_each_operand_value(instruction, [&](ValueId id) {
+      const Type& type = program.type_of(id);
+      device = device == nullptr && type.is_tensor() && type.tensor.place.type == "neuron" ? &type.tensor.place : device;
+    });
+    const bool crossing = std::find(kCrossing.begin(), kCrossing.end(), instruction.opcode) != kCrossing.end();
+    if (device != nullptr && !crossing && !instruction.opcode.starts_with("python::")) {
+      const Place target = *device;
+      for_each_operand_value(instruction, [&](ValueId& id) {
+        if (!is_host_array(program.type_of(id))) {
+          return;
+        }
+        const bool stable = id < original_values && !is_written(program, aliases, id);
+        const auto [entry, fresh] = copies.try_emplace({id, target.to_string()}, kNoValue);
+        if (fresh || !stable) {
+          entry->second = program.new_value(on(program.type_of(id), target));
+          instructions.push_back(make_transfer(id, entry->second, target));
+          ++inserted;
+        }
+        id = entry->second;
+      });
+    }
+    instructions.push_back(std::move(instruction));
+  }
+  program.instructions = std::move(instructions);
+  return inserted;
+}
+
+}  // namespace neuron::compiler

@@ -1,0 +1,78 @@
+// A program made ready to run: operators looked up, literals turned into the dispatcher's values, one slot per value.
+//
+// `run` knows nothing of Python (but for steps that call into it) and never looks at the graph again. Each step pushes its arguments on a
+// stack, calls the operator below autograd, and moves the results into their slots. An argument that dies there is moved, not copied, so
+// its memory is free for the next allocation as soon as the operator is done with it. Safe to run from several threads at once.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/program.h"
+#include "torch/compile/external_call.h"
+
+namespace neuron::compile {
+
+// The things that a program mentions but that have no text.
+struct ProgramObjects {
+  std::vector<at::Tensor> constants;                       // in the order of Program::constants()
+  std::vector<std::shared_ptr<const ExternalCall>> calls;  // `object:N`, operand 0 of opcodes "python::..."
+};
+
+class Executable {
+ public:
+  // Verifies the program. Throws c10::NotImplementedError for unknown operators, c10::ValueError for literals that do not fit.
+  Executable(compiler::Program program, ProgramObjects objects);
+
+  // Takes one value per input, in order, and gives one per output. Inputs that the program writes are written in place.
+  std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
+
+  const compiler::Program& program() const { return program_; }
+  std::size_t input_count() const { return program_.inputs().size(); }
+  // Bytes kept alive by this executable: constants, and an estimate for the steps.
+  std::uint64_t size_bytes() const;
+
+ private:
+  struct Fill {
+    std::uint32_t argument;  // index on the stack
+    std::uint32_t element;   // index in the list there, kWhole if the value is the argument itself
+    compiler::ValueId value;
+    bool last;  // the value dies here
+  };
+  static constexpr std::uint32_t kWhole = UINT32_MAX;
+
+  struct Step {
+    std::optional<c10::OperatorHandle> op;
+    std::shared_ptr<const ExternalCall> external;
+    std::vector<c10::IValue> arguments;  // literals and constants; values are filled in
+    std::vector<Fill> fills;
+    std::vector<std::uint32_t> lists;  // arguments that are lists with values inside: never shared between runs
+    std::vector<compiler::ValueId> results;
+    bool results_are_list = false;
+    std::vector<compiler::ValueId> late_releases;  // values that die here but could not be moved
+  };
+
+  using Slots = std::vector<c10::IValue>;
+
+  Step make_step(const compiler::Instruction& instruction);
+  void bind_argument(Step& step, const compiler::Operand& operand, const c10::Argument* parameter);
+  void mark_last_uses(Step& step, const compiler::Instruction& instruction) const;
+  void find_written_inputs();
+
+  void execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const;
+  void push_arguments(const Step& step, Slots& slots, torch::jit::Stack& stack) const;
+
+  compiler::Program program_;
+  ProgramObjects objects_;
+  std::vector<Step> steps_;
+  std::vector<const at::Tensor*> constant_of_;  // by value id; null for other values
+  std::vector<std::size_t> written_inputs_;     // positions among the inputs
+  std::size_t largest_stack_ = 0;
+};
+
+}  // namespace neuron::compile

@@ -1,0 +1,103 @@
+// Runs an executable: the loop that replaces Python, tracing and autograd's bookkeeping.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include "compiler/printer.h"
+#include "torch/compile/executable.h"
+
+namespace neuron::compile {
+namespace {
+
+// The graph already contains what autograd, autocast and view tracking would add.
+const c10::DispatchKeySet kAlreadyTraced = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+}  // namespace
+
+std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const {
+  TORCH_CHECK_VALUE(inputs.size() == input_count(), "the graph ", program_.name(), " takes ", input_count(), " inputs, got ",
+                    inputs.size());
+  // View tracking is off, so tell autograd here that these are about to change. A tensor of inference mode has no version.
+  for (const std::size_t position : written_inputs_) {
+    if (inputs[position].isTensor() && !inputs[position].toTensor().is_inference()) {
+      inputs[position].toTensor().unsafeGetTensorImpl()->bump_version();
+    }
+  }
+  Slots slots(static_cast<std::size_t>(program_.value_count()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    slots[static_cast<std::size_t>(program_.inputs()[i])] = std::move(inputs[i]);
+  }
+  for (const compiler::ValueId id : program_.entry_releases) {
+    slots[static_cast<std::size_t>(id)] = c10::IValue();
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below_autograd(kAlreadyTraced);
+  torch::jit::Stack stack;
+  stack.reserve(largest_stack_);
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    try {
+      execute(steps_[i], slots, stack);
+    } catch (c10::Error& error) {
+      error.add_context(c10::str("while executing ", compiler::to_string(program_.instructions[i], program_), " (instruction ", i + 1,
+                                 " of ", steps_.size(), " in graph ", program_.name(), ")"));
+      throw;
+    }
+  }
+  std::vector<c10::IValue> outputs;
+  outputs.reserve(program_.outputs.size());
+  for (const compiler::Argument& output : program_.outputs) {
+    if (const auto* ref = output.get_if<compiler::ValueRef>()) {
+      const at::Tensor* constant = constant_of_[static_cast<std::size_t>(ref->id)];
+      outputs.push_back(constant == nullptr ? slots[static_cast<std::size_t>(ref->id)] : c10::IValue(*constant));
+    } else if (const auto* integer = output.get_if<std::int64_t>()) {
+      outputs.emplace_back(*integer);
+    } else if (const auto* number = output.get_if<double>()) {
+      outputs.emplace_back(*number);
+    } else if (const auto* flag = output.get_if<bool>()) {
+      outputs.emplace_back(*flag);
+    } else {
+      outputs.emplace_back();
+    }
+  }
+  return outputs;
+}
+
+void Executable::push_arguments(const Step& step, Slots& slots, torch::jit::Stack& stack) const {
+  stack.assign(step.arguments.begin(), step.arguments.end());
+  for (const std::uint32_t position : step.lists) {
+    stack[position] = stack[position].toList().copy();
+  }
+  for (const Fill& fill : step.fills) {
+    c10::IValue& slot = slots[static_cast<std::size_t>(fill.value)];
+    c10::IValue value = fill.last ? std::move(slot) : slot;
+    if (fill.element == kWhole) {
+      stack[fill.argument] = std::move(value);
+    } else {
+      stack[fill.argument].toList().set(fill.element, std::move(value));
+    }
+  }
+}
+
+void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const {
+  push_arguments(step, slots, stack);
+  if (step.external != nullptr) {
+    stack = step.external->call(std::move(stack));
+  } else {
+    step.op->callBoxed(stack);
+  }
+  if (step.results_are_list) {
+    const c10::List<c10::IValue> list = std::move(stack.back()).toList();
+    stack.assign(list.begin(), list.end());
+  }
+  TORCH_CHECK(stack.size() == step.results.size(), "the call gave ", stack.size(), " results instead of ", step.results.size());
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    if (step.results[i] != compiler::kNoValue) {
+      slots[static_cast<std::size_t>(step.results[i])] = std::move(stack[i]);
+    }
+  }
+  stack.clear();
+  for (const compiler::ValueId id : step.late_releases) {
+    slots[static_cast<std::size_t>(id)] = c10::IValue();
+  }
+}
+
+}  // namespace neuron::compile
