@@ -1,4 +1,5 @@
-// Bulk random numbers: fills of index ranges of a stream, vectorised for the instruction set of this machine with the same bits on every one.
+// Bulk random numbers: fills of index ranges of a stream, vectorised for the instruction set of this machine with the same bits on every
+// one.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace neuron::kernels {
 
-// Every function writes elements [begin, end) of `stream` to out[0, end - begin). Callers split a stream over threads at any index they like;
-// a split at a multiple of 64 keeps all the work in full vectors.
+// Every function writes elements [begin, end) of `stream` to out[0, end - begin). Callers split a stream over threads at any index they
+// like; a split at a multiple of 64 keeps all the work in full vectors.
 struct RandomFill {
   const char* isa;
 
@@ -19,7 +20,8 @@ struct RandomFill {
 
   // x * scale + shift, x a multiple of 2^-24 (2^-53) in [0, 1); results above `upper` become `upper`.
   // `digits` (1 to 24) reduces x to a multiple of 2^-digits: what a narrower type can hold without rounding up to 1.
-  void (*uniform32)(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float scale, float shift, float upper, int digits);
+  void (*uniform32)(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float scale, float shift, float upper,
+                    int digits);
   void (*uniform64)(RandomStream stream, std::uint64_t begin, std::uint64_t end, double* out, double scale, double shift, double upper);
 
   // mean + std * z, z standard normal (Box-Muller over the pairs of a block); tails reach 6.6 (float) and 8.5 (double) standard deviations.

@@ -24,8 +24,12 @@ struct Avx512 {
   static U64 interleave_high(U64 a, U64 b) { return vector(_mm512_unpackhi_epi64(raw(a), raw(b))); }
   static F32 interleave_low(F32 a, F32 b) { return _mm512_unpacklo_ps(a, b); }
   static F32 interleave_high(F32 a, F32 b) { return _mm512_unpackhi_ps(a, b); }
-  static U64 units_low(U64 a, U64 b) { return vector(_mm512_permutex2var_epi64(raw(a), _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), raw(b))); }
-  static U64 units_high(U64 a, U64 b) { return vector(_mm512_permutex2var_epi64(raw(a), _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), raw(b))); }
+  static U64 units_low(U64 a, U64 b) {
+    return vector(_mm512_permutex2var_epi64(raw(a), _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), raw(b)));
+  }
+  static U64 units_high(U64 a, U64 b) {
+    return vector(_mm512_permutex2var_epi64(raw(a), _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), raw(b)));
+  }
   static F32 sqrt(F32 x) { return _mm512_sqrt_ps(x); }
   static F64 sqrt(F64 x) { return _mm512_sqrt_pd(x); }
 };

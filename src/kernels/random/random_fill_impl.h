@@ -1,5 +1,5 @@
-// The random fills as templates over the vector types V of one instruction set. A translation unit per instruction set instantiates them with a V
-// in an anonymous namespace, so that no code compiled for a newer instruction set can be linked into another file.
+// The random fills as templates over the vector types V of one instruction set. A translation unit per instruction set instantiates them
+// with a V in an anonymous namespace, so that no code compiled for a newer instruction set can be linked into another file.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class RandomFillImpl {
   static constexpr std::uint64_t kStep = 4 * kBlocks;
 
   // The four words of kBlocks blocks, each in the low half of a 64-bit lane (the high halves hold rubbish).
-  // Even lanes hold the first half of the blocks and odd lanes the second, so that interleaving two vectors lane by lane gives memory order.
+  // Even lanes hold the first half of the blocks and odd lanes the second, so that interleaving two vectors lane by lane gives memory
+  // order.
   struct Words {
     U64 w0, w1, w2, w3;
   };
@@ -145,7 +146,8 @@ class RandomFillImpl {
     });
   }
 
-  static void uniform32(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float scale, float shift, float upper, int digits) {
+  static void uniform32(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float scale, float shift, float upper,
+                        int digits) {
     const int drop = 32 - digits;
     const float unit_scale = 1.0f / static_cast<float>(1u << digits);
     const auto convert = [&](U32 w) {
@@ -160,7 +162,8 @@ class RandomFillImpl {
     });
   }
 
-  static void uniform64(RandomStream stream, std::uint64_t begin, std::uint64_t end, double* out, double scale, double shift, double upper) {
+  static void uniform64(RandomStream stream, std::uint64_t begin, std::uint64_t end, double* out, double scale, double shift,
+                        double upper) {
     const auto convert = [&](U64 w) {
       const F64 y = unit(w) * scale + shift;
       return reinterpret_cast<U64>(y > upper ? F64{} + upper : y);
@@ -259,8 +262,16 @@ class RandomFillImpl {
 template <class V>
 constexpr RandomFill random_fill_table(const char* isa) {
   using Impl = RandomFillImpl<V>;
-  return {isa,           Impl::bits32,        Impl::bits64,        Impl::uniform32, Impl::uniform64, Impl::normal32,
-          Impl::normal64, Impl::exponential32, Impl::exponential64, Impl::bernoulli};
+  return {isa,
+          Impl::bits32,
+          Impl::bits64,
+          Impl::uniform32,
+          Impl::uniform64,
+          Impl::normal32,
+          Impl::normal64,
+          Impl::exponential32,
+          Impl::exponential64,
+          Impl::bernoulli};
 }
 
 }  // namespace neuron::kernels

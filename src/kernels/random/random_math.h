@@ -1,5 +1,5 @@
-// Vector logarithm, sine and cosine for the random fills. Only IEEE additions, multiplications, divisions and exact conversions, in a fixed order
-// (compile with -ffp-contract=off): the bits are the same on every instruction set. V is the vector type set of one instruction set.
+// Vector logarithm, sine and cosine for the random fills. Only IEEE additions, multiplications, divisions and exact conversions, in a fixed
+// order (compile with -ffp-contract=off): the bits are the same on every instruction set. V is the vector type set of one instruction set.
 #pragma once
 
 #include <bit>
@@ -52,7 +52,8 @@ inline typename V::F64 vector_log(typename V::F64 x) {
   return high + (2.0 * s + (2.0 * s * series + exponent * 1.90821492927058770002e-10));
 }
 
-// sin and cos of the angle 2 pi w / 2^32: the two top bits choose the quadrant, the rest is an exact fraction of a quarter turn in [-1/2, 1/2].
+// sin and cos of the angle 2 pi w / 2^32: the two top bits choose the quadrant, the rest is an exact fraction of a quarter turn in [-1/2,
+// 1/2].
 template <class V>
 inline void vector_sincos(typename V::U32 w, typename V::F32& sine, typename V::F32& cosine) {
   using U32 = typename V::U32;

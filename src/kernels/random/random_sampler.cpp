@@ -63,7 +63,8 @@ double sample_large_binomial(SampleStream& random, double count, double probabil
     const double k = std::floor((2 * a / us + b) * u + c);
     if (k < 0 || k > count) continue;
     if (us >= 0.07 && v <= inner) return k;
-    const double log_ratio = log_factorial(mode) + log_factorial(count - mode) - log_factorial(k) - log_factorial(count - k) + (k - mode) * log_odds;
+    const double log_ratio =
+        log_factorial(mode) + log_factorial(count - mode) - log_factorial(k) - log_factorial(count - k) + (k - mode) * log_odds;
     if (std::log(v * alpha / (a / (us * us) + b)) <= log_ratio) return k;
   }
 }

@@ -1,4 +1,5 @@
-// Scalar samplers of distributions that need a varying number of random words: gamma, Poisson, binomial. Each element has a stream of its own.
+// Scalar samplers of distributions that need a varying number of random words: gamma, Poisson, binomial. Each element has a stream of its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace neuron::kernels {
 
-// The random words of one element of a stream: as many as it asks for, independent of every other element and of the bulk fills of the same stream.
+// The random words of one element of a stream: as many as it asks for, independent of every other element and of the bulk fills of the same
+// stream.
 class SampleStream {
  public:
   SampleStream(RandomStream stream, std::uint64_t element) noexcept;

@@ -1,4 +1,5 @@
-// The stream of random numbers that one operator call draws from, and Philox 4x32-10 (Salmon et al., SC11), the counter-based generator behind it.
+// The stream of random numbers that one operator call draws from, and Philox 4x32-10 (Salmon et al., SC11), the counter-based generator
+// behind it.
 #pragma once
 
 #include <array>
@@ -7,14 +8,16 @@
 namespace neuron::kernels {
 
 // Element i of a stream is a pure function of (seed, offset, i): neither the number of threads nor the instruction set can change it.
-// Offsets are multiples of 4 and count elements, whatever their type, so two streams [offset, offset + n) that do not overlap never share numbers.
+// Offsets are multiples of 4 and count elements, whatever their type, so two streams [offset, offset + n) that do not overlap never share
+// numbers.
 struct RandomStream {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
 };
 
-// Philox counters are laid out as {block low, block high, plane, domain}. Block (offset + i) / 4 holds four elements; an element that needs more than
-// 32 bits takes the rest from the same block of the next plane. Samplers that need an unknown number of words live in a domain of their own.
+// Philox counters are laid out as {block low, block high, plane, domain}. Block (offset + i) / 4 holds four elements; an element that needs
+// more than 32 bits takes the rest from the same block of the next plane. Samplers that need an unknown number of words live in a domain of
+// their own.
 enum class PhiloxDomain : std::uint32_t { kElements = 0, kSampler = 1 };
 
 using PhiloxCounter = std::array<std::uint32_t, 4>;

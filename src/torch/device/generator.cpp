@@ -24,10 +24,12 @@ void check_offset(std::uint64_t offset) {
 
 }  // namespace
 
-NeuronGenerator::NeuronGenerator(c10::DeviceIndex device, std::uint64_t seed) : NeuronGenerator(device, std::make_shared<State>(State{seed, 0})) {}
+NeuronGenerator::NeuronGenerator(c10::DeviceIndex device, std::uint64_t seed)
+    : NeuronGenerator(device, std::make_shared<State>(State{seed, 0})) {}
 
 NeuronGenerator::NeuronGenerator(c10::DeviceIndex device, std::shared_ptr<State> state)
-    : c10::GeneratorImpl(c10::Device(device_type(), device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), state_(std::move(state)) {}
+    : c10::GeneratorImpl(c10::Device(device_type(), device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::move(state)) {}
 
 std::pair<std::uint64_t, std::uint64_t> NeuronGenerator::reserve(std::uint64_t count) {
   const std::uint64_t offset = state_->offset;

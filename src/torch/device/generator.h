@@ -10,15 +10,16 @@
 
 namespace neuron::device {
 
-// State: 16 bytes, little endian: 8 of seed, 8 of offset (a multiple of 4), in a CPU uint8 tensor. DTensor and activation checkpointing rely on exactly that.
-// As for every torch generator, callers hold mutex_ while they change the state.
+// State: 16 bytes, little endian: 8 of seed, 8 of offset (a multiple of 4), in a CPU uint8 tensor. DTensor and activation checkpointing
+// rely on exactly that. As for every torch generator, callers hold mutex_ while they change the state.
 class NeuronGenerator final : public c10::GeneratorImpl {
  public:
   explicit NeuronGenerator(c10::DeviceIndex device, std::uint64_t seed = c10::default_rng_seed_val);
 
   static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 
-  // Takes `count` elements of the stream: returns (seed, offset of the first) and moves the offset on by `count` rounded up to a multiple of 4.
+  // Takes `count` elements of the stream: returns (seed, offset of the first) and moves the offset on by `count` rounded up to a multiple
+  // of 4.
   std::pair<std::uint64_t, std::uint64_t> reserve(std::uint64_t count);
 
   void set_current_seed(std::uint64_t seed) override;  // and restarts the stream

@@ -75,7 +75,8 @@ void dropout_contiguous(const at::Tensor& input, at::Tensor& output, at::Tensor&
 }
 
 template <class T>
-void rrelu_training(const at::Tensor& self, const at::Tensor& noise, const at::Tensor& output, double lower, double upper, RandomStream stream) {
+void rrelu_training(const at::Tensor& self, const at::Tensor& noise, const at::Tensor& output, double lower, double upper,
+                    RandomStream stream) {
   const auto* x = static_cast<const T*>(self.const_data_ptr());
   auto* slopes = static_cast<T*>(noise.mutable_data_ptr());
   auto* y = static_cast<T*>(output.mutable_data_ptr());
@@ -106,6 +107,7 @@ at::Tensor& bernoulli_float_(at::Tensor& self, double p, std::optional<at::Gener
 }
 
 at::Tensor& bernoulli_out(const at::Tensor& self, std::optional<at::Generator> generator, at::Tensor& out) {
+  check_same_device({self, out});
   return at::native::templates::bernoulli_out_impl<BernoulliTensorKernel, NeuronGenerator>(out, self, std::move(generator));
 }
 
@@ -129,6 +131,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 
 at::Tensor& rrelu_with_noise_out(const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower, const at::Scalar& upper, bool training,
                                  std::optional<at::Generator> generator, at::Tensor& out) {
+  check_same_device({self, noise, out});
   TORCH_CHECK(self.sym_sizes() == noise.sym_sizes(), "noise tensor shape must match self tensor shape. Got self.shape = ", self.sym_sizes(),
               " noise.shape = ", noise.sym_sizes());
   if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);

@@ -1,5 +1,6 @@
-// Continuous distributions that fill a tensor: uniform, normal, exponential, log-normal, Cauchy; and the geometric one, which is a rounded exponential.
-// Argument checks are PyTorch's own (DistributionTemplates.h), so every message is the CPU's; dtype messages come from the names given to AT_DISPATCH.
+// Continuous distributions that fill a tensor: uniform, normal, exponential, log-normal, Cauchy; and the geometric one, which is a rounded
+// exponential. Argument checks are PyTorch's own (DistributionTemplates.h), so every message is the CPU's; dtype messages come from the
+// names given to AT_DISPATCH.
 #include <ATen/Dispatch.h>
 #include <ATen/native/DistributionTemplates.h>
 #include <c10/util/BFloat16-math.h>
@@ -25,7 +26,9 @@ using MaybeGenerator = std::optional<at::Generator>;
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-RandomStream stream_for(const at::Tensor& self, const MaybeGenerator& generator) { return take_stream(generator, self.device(), self.numel()); }
+RandomStream stream_for(const at::Tensor& self, const MaybeGenerator& generator) {
+  return take_stream(generator, self.device(), self.numel());
+}
 
 template <class T>
 void fill_uniform(const at::Tensor& self, RandomStream stream, double from_value, double to_value) {
@@ -145,8 +148,8 @@ struct GeometricKernel {
       const double scale = -1.0 / std::log1p(-p);
       // Integers saturate where the number of trials does not fit. The bound is a double that converts back without overflow.
       constexpr bool kInteger = std::is_integral_v<scalar_t>;
-      const double largest =
-          kInteger ? std::nextafter(static_cast<double>(std::numeric_limits<scalar_t>::max()) + 1, 0.0) : std::numeric_limits<double>::infinity();
+      const double largest = kInteger ? std::nextafter(static_cast<double>(std::numeric_limits<scalar_t>::max()) + 1, 0.0)
+                                      : std::numeric_limits<double>::infinity();
       fill_converted<scalar_t, double>(
           self, [&](auto begin, auto end, double* out) { kernels::random_fill().exponential64(stream, begin, end, out, scale); },
           [=](double x) { return static_cast<scalar_t>(std::min(std::ceil(x), largest)); });
@@ -175,18 +178,23 @@ at::Tensor normal_float_tensor(double mean, const at::Tensor& std, std::optional
 }
 
 at::Tensor normal_tensor_tensor(const at::Tensor& mean, const at::Tensor& std, std::optional<at::Generator> generator) {
+  check_same_device({mean, std});
   return templates::normal_impl<NormalKernel, NeuronGenerator>(mean, std, std::move(generator));
 }
 
 at::Tensor& normal_tensor_float_out(const at::Tensor& mean, double std, std::optional<at::Generator> generator, at::Tensor& out) {
+  check_same_device({mean, out});
   return templates::normal_out_impl<NormalKernel, NeuronGenerator>(out, mean, std, std::move(generator));
 }
 
 at::Tensor& normal_float_tensor_out(double mean, const at::Tensor& std, std::optional<at::Generator> generator, at::Tensor& out) {
+  check_same_device({std, out});
   return templates::normal_out_impl<NormalKernel, NeuronGenerator>(out, mean, std, std::move(generator));
 }
 
-at::Tensor& normal_tensor_tensor_out(const at::Tensor& mean, const at::Tensor& std, std::optional<at::Generator> generator, at::Tensor& out) {
+at::Tensor& normal_tensor_tensor_out(const at::Tensor& mean, const at::Tensor& std, std::optional<at::Generator> generator,
+                                     at::Tensor& out) {
+  check_same_device({mean, std, out});
   return templates::normal_out_impl<NormalKernel, NeuronGenerator>(out, mean, std, std::move(generator));
 }
 

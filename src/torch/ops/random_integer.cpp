@@ -66,7 +66,8 @@ struct RandomFromToKernel {
     const at::Tensor& self = iter.tensor(0);
     AT_DISPATCH_ALL_TYPES_AND(at::kBFloat16, self.scalar_type(), "random_full_64_bits_range_kernel_cpu", [&] {
       if constexpr (std::is_same_v<scalar_t, std::int64_t> || !std::is_integral_v<scalar_t>) {
-        fill_from_bits<scalar_t>(self, generator, [](std::uint64_t bits) { return static_cast<scalar_t>(static_cast<std::int64_t>(bits)); });
+        fill_from_bits<scalar_t>(self, generator,
+                                 [](std::uint64_t bits) { return static_cast<scalar_t>(static_cast<std::int64_t>(bits)); });
       } else {
         TORCH_CHECK(false, "random_full_64_bits_range_kernel_cpu handles only int64, double, float and bfloat16");
       }

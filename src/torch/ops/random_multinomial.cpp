@@ -20,7 +20,8 @@ using kernels::RandomStream;
 
 constexpr std::int64_t kMaxCategories = std::int64_t{1} << 24;  // what float indices of other devices can tell apart
 
-// What is wrong with the rows, found while they are sampled by several threads. The first problem in the order of the CPU's checks is reported.
+// What is wrong with the rows, found while they are sampled by several threads. The first problem in the order of the CPU's checks is
+// reported.
 struct Problems {
   std::atomic<bool> negative = false;
   std::atomic<bool> infinite = false;
@@ -36,7 +37,8 @@ struct Rows {
   std::int64_t* out;
 };
 
-// Without replacement: the categories with the largest p / E, E exponential, come in the order of drawing one after the other (exponential races).
+// Without replacement: the categories with the largest p / E, E exponential, come in the order of drawing one after the other (exponential
+// races).
 template <class T>
 void sample_by_race(const Rows<T>& rows, RandomStream stream, Problems& problems) {
   using Score = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -71,9 +73,8 @@ void sample_by_race(const Rows<T>& rows, RandomStream stream, Problems& problems
       }
       order.resize(static_cast<std::size_t>(categories));
       std::iota(order.begin(), order.end(), 0);
-      std::partial_sort(order.begin(), order.begin() + rows.samples, order.end(), [&](std::int64_t a, std::int64_t b) {
-        return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-      });
+      std::partial_sort(order.begin(), order.begin() + rows.samples, order.end(),
+                        [&](std::int64_t a, std::int64_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
       std::copy_n(order.begin(), rows.samples, out);
     }
   });
@@ -120,10 +121,12 @@ void sample_by_inversion(const Rows<T>& rows, RandomStream stream, Problems& pro
 
 }  // namespace
 
-at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t num_samples, bool replacement, std::optional<at::Generator> generator, at::Tensor& out) {
+at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t num_samples, bool replacement, std::optional<at::Generator> generator,
+                            at::Tensor& out) {
   TORCH_CHECK(out.device() == self.device(), "multinomial arguments must have the same device");
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()),
+              "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   TORCH_CHECK(out.scalar_type() == at::kLong, "multinomial expects Long tensor out, got: ", out.scalar_type());
   TORCH_CHECK(num_samples > 0, "cannot sample n_sample <= 0 samples");
   const std::int64_t categories = self.size(-1);

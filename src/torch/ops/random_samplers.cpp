@@ -19,7 +19,9 @@ using kernels::SampleStream;
 
 constexpr std::int64_t kSamplerTilesPerThread = 1;  // about 0.1 microseconds per element
 
-at::Tensor contiguous_like(const at::Tensor& tensor) { return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous)); }
+at::Tensor contiguous_like(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+}
 
 // out[i] = sample(random numbers of element i, i), every element in double.
 template <class T, class Sample>
@@ -73,10 +75,11 @@ at::Tensor poisson(const at::Tensor& self, std::optional<at::Generator> generato
 }
 
 at::Tensor binomial(const at::Tensor& count, const at::Tensor& prob, std::optional<at::Generator> generator) {
-  TORCH_CHECK_VALUE(at::isFloatingType(count.scalar_type()), "binomial only supports floating-point dtypes for count, got: ", count.scalar_type());
-  TORCH_CHECK_VALUE(at::isFloatingType(prob.scalar_type()), "binomial only supports floating-point dtypes for prob, got: ", prob.scalar_type());
-  TORCH_CHECK(count.device() == prob.device(), "Expected all tensors to be on the same device, but found at least two devices, ", count.device(), " and ",
-              prob.device(), "!");
+  TORCH_CHECK_VALUE(at::isFloatingType(count.scalar_type()),
+                    "binomial only supports floating-point dtypes for count, got: ", count.scalar_type());
+  TORCH_CHECK_VALUE(at::isFloatingType(prob.scalar_type()),
+                    "binomial only supports floating-point dtypes for prob, got: ", prob.scalar_type());
+  check_same_device({count, prob});
   TORCH_CHECK(count.scalar_type() == prob.scalar_type(), "Found dtype ", prob.scalar_type(), " but expected ", count.scalar_type());
   const auto shape = at::infer_size(count.sizes(), prob.sizes());
   const at::Tensor out = at::empty(shape, count.options().memory_format(at::MemoryFormat::Contiguous));

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <optional>
 
 #include "kernels/random/random_fill.h"
@@ -17,13 +19,18 @@
 namespace neuron::ops {
 
 // Takes `count` elements of the generator's stream, or of the default generator of `device` when none is given. Locks the generator.
-// Throws when the generator belongs to another device.
+// Throws when the generator belongs to another device, or `device` is not a core: a neuron generator given with a host tensor brings calls
+// here.
 kernels::RandomStream take_stream(const std::optional<at::Generator>& generator, c10::Device device, std::int64_t count);
+
+// Throws unless all tensors are on one core. Their kernels read memory directly, so a host tensor would pass unnoticed.
+void check_same_device(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors);
 
 // Work is cut into tiles of this many elements: whole vectors for every instruction set, and buffers that stay in the L1 cache.
 inline constexpr std::int64_t kRandomTile = 1024;
 
-// Calls body(begin, end) for tiles that together cover [0, count), on several threads. `tiles_per_thread` is how much is worth a thread of its own.
+// Calls body(begin, end) for tiles that together cover [0, count), on several threads. `tiles_per_thread` is how much is worth a thread of
+// its own.
 template <class Body>
 void for_each_tile(std::int64_t count, const Body& body, std::int64_t tiles_per_thread = 16) {
   const std::int64_t tiles = (count + kRandomTile - 1) / kRandomTile;

@@ -1,4 +1,5 @@
-// Bulk random numbers: the published Philox vectors, equality of all instruction sets, independence of how a stream is split, and the distributions.
+// Bulk random numbers: the published Philox vectors, equality of all instruction sets, independence of how a stream is split, and the
+// distributions.
 #include "kernels/random/random_fill.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,8 @@ struct Case {
 
 template <class T, class Call>
 Case make_case(std::string name, Call call) {
-  return {std::move(name), sizeof(T), [call](const RandomFill& fill, RandomStream stream, std::uint64_t begin, std::uint64_t end, void* out) {
+  return {std::move(name), sizeof(T),
+          [call](const RandomFill& fill, RandomStream stream, std::uint64_t begin, std::uint64_t end, void* out) {
             call(fill, stream, begin, end, static_cast<T*>(out));
           }};
 }
@@ -47,7 +49,8 @@ const std::vector<Case>& cases() {
       make_case<std::uint32_t>("bits32", [](auto& f, auto s, auto b, auto e, auto* out) { f.bits32(s, b, e, out); }),
       make_case<std::uint64_t>("bits64", [](auto& f, auto s, auto b, auto e, auto* out) { f.bits64(s, b, e, out); }),
       make_case<float>("uniform32", [](auto& f, auto s, auto b, auto e, auto* out) { f.uniform32(s, b, e, out, 3.7f, -1.1f, 2.5f, 24); }),
-      make_case<float>("uniform32 of 8 digits", [](auto& f, auto s, auto b, auto e, auto* out) { f.uniform32(s, b, e, out, 1.0f, 0.0f, 1.0f, 8); }),
+      make_case<float>("uniform32 of 8 digits",
+                       [](auto& f, auto s, auto b, auto e, auto* out) { f.uniform32(s, b, e, out, 1.0f, 0.0f, 1.0f, 8); }),
       make_case<double>("uniform64", [](auto& f, auto s, auto b, auto e, auto* out) { f.uniform64(s, b, e, out, 3.7, -1.1, 2.5); }),
       make_case<float>("normal32", [](auto& f, auto s, auto b, auto e, auto* out) { f.normal32(s, b, e, out, 0.3f, 1.7f); }),
       make_case<double>("normal64", [](auto& f, auto s, auto b, auto e, auto* out) { f.normal64(s, b, e, out, 0.3, 1.7); }),
