@@ -1,7 +1,7 @@
 """`from_pretrained(device_map="neuron")` against `device_map="cpu"`.
 
-The bare call is not the same work on both sides: on the CPU the weights stay where they are, in the mapped file, and the first forward pass
-reads them; on `neuron` the call copies them into device memory. So the figure is also taken up to the first logits, when both have read all.
+The bare call is not the same work on both sides: on the CPU the weights stay where they are, in the mapped file, and the first forward
+pass reads them; on `neuron` the call copies them into device memory. So the time to the first logits is measured too.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def run() -> Iterator[Result]:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             for forward in (False, True):
-                ratio, cpu, neuron = paired(
-                    lambda f=forward: load("cpu", forward=f), lambda f=forward: load("neuron", forward=f), rounds=ROUNDS
-                )
+                host, device = (partial(load, name, forward=forward) for name in ("cpu", "neuron"))
+                ratio, cpu, neuron = paired(host, device, rounds=ROUNDS)
                 name = "from_pretrained to first logits" if forward else "from_pretrained"
                 detail = f"{size / 1e9:.2f} GB: cpu {cpu:.2f} s, neuron {neuron:.2f} s"
                 yield Result(f"{name}, {threads} thread(s)", ratio, "x", 1.10, detail=detail)
