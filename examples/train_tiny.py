@@ -111,6 +111,7 @@ class Progress(TrainerCallback):
         if self.clock.elapsed >= self.clock.seconds and state.global_step < state.max_steps:
             print(f"  time limit of {self.clock.seconds:.0f} s reached after {state.global_step} of {state.max_steps} steps")
             control.should_training_stop = True
+            control.should_log = True  # a run that is ended before its first log still has a loss to report
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float] | None = None, **kwargs: Any

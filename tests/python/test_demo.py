@@ -1,9 +1,11 @@
 """The examples as a user runs them: each script in its own process, with a tiny budget, on `neuron`."""
 
 import hashlib
+import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,19 +78,20 @@ class TestTrainTiny:
         with safe_open(folder / "model.safetensors", "pt") as weights:
             assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118 (not a dict)
 
-    def test_is_not_repeated_until_something_changes(self, trained: tuple[Path, str]) -> None:
-        folder, _ = trained
+    def test_is_not_repeated_until_something_changes(self, trained: tuple[Path, str], tmp_path: Path) -> None:
+        folder = Path(shutil.copytree(trained[0], tmp_path / "model"))
         before = (folder / "model.safetensors").stat().st_mtime_ns
-        assert "training" not in output_of("train_tiny.py", "--steps", "4", "--output", str(folder))
+        assert "the demo model is made" not in output_of("train_tiny.py", "--steps", "4", "--output", str(folder))
         assert (folder / "model.safetensors").stat().st_mtime_ns == before
-        output_of("train_tiny.py", "--steps", "1", "--output", str(folder.parent / "other"))
-        assert "training" in output_of("train_tiny.py", "--steps", "2", "--output", str(folder.parent / "other"))
+        assert "the demo model is made again" in output_of("train_tiny.py", "--steps", "1", "--output", str(folder))
+        assert (folder / "model.safetensors").stat().st_mtime_ns != before
 
-    def test_does_not_touch_a_folder_of_something_else(self, tmp_path: Path) -> None:
+    def test_does_not_touch_a_folder_of_something_else(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(EXAMPLES))
+        train_tiny = importlib.import_module("train_tiny")
         (tmp_path / "thesis.txt").write_text("years of work")
-        result = run("train_tiny.py", "--steps", "1", "--retrain", "--output", str(tmp_path))
-        assert result.returncode != 0
-        assert "is not a model made by train_tiny.py" in result.stderr
+        with pytest.raises(SystemExit, match="is not a model made by train_tiny"):
+            train_tiny.ensure_model(tmp_path, train_tiny.Settings(steps=1), retrain=True)
         assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
     def test_time_limit_ends_training(self, tmp_path: Path) -> None:
