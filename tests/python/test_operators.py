@@ -395,6 +395,25 @@ def test_layouts_and_pinning_that_the_device_does_not_have():
         torch.empty(1, device="neuron:7")
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 3), (3, 0, 9), (5, 0, 0), (1, -3, 3), (7, 2, 2)])
+def test_histc_of_integers(dtype, bins, low, high):
+    values = torch.tensor([0, 1, 1, 3, 9, 9, 4, 120], dtype=dtype)
+    expected = torch.histc(values.float(), bins, low, high).to(dtype)
+    assert torch.equal(torch.histc(values.to(DEVICE), bins, low, high).cpu(), expected)
+    out = torch.empty(0, dtype=dtype, device=DEVICE)
+    assert torch.histc(values.to(DEVICE)[::2], bins, low, high, out=out) is out
+    assert torch.equal(out.cpu(), torch.histc(values[::2].float(), bins, low, high).to(dtype))
+
+
+def test_histc_of_extreme_and_missing_integers():
+    limits = torch.tensor([torch.iinfo(torch.int64).min, 0, torch.iinfo(torch.int64).max], device=DEVICE)
+    assert torch.equal(torch.histc(limits, 2).cpu(), torch.tensor([1, 2]))
+    assert torch.histc(torch.empty(0, dtype=torch.int32, device=DEVICE), 3).tolist() == [0, 0, 0]
+    with pytest.raises(RuntimeError, match="bins must be > 0"):
+        torch.histc(limits, 0)
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop])
 def test_optimizers_equal_the_cpus(optimizer):
     options = [{"foreach": True}, {"foreach": False}] + ([{"fused": True}] if optimizer is not torch.optim.RMSprop else [])
