@@ -91,10 +91,11 @@ def assert_same_weights(actual: torch.nn.Module, expected: torch.nn.Module, rtol
 
 
 def greedy(model: PreTrainedModel, inputs: dict[str, torch.Tensor], new_tokens: int = 16, **options: Any) -> torch.Tensor:
-    """Greedy continuation of CPU inputs: int64 [batch, length], on the CPU (asserted, because `generate` promises it)."""
+    """Greedy continuation: int64 [batch, length], asserted to be on the device of the inputs (as `generate` promises), returned on the CPU."""
     output = model.generate(**inputs, do_sample=False, max_new_tokens=new_tokens, **options)
-    assert output.device.type == "cpu", f"inputs were on the CPU, the output is on {output.device}"
-    return output
+    expected = inputs["input_ids"].device
+    assert output.device == expected, f"inputs were on {expected}, the output is on {output.device}"
+    return output.cpu()
 
 
 def run_python(script: str, env: dict[str, str] | None = None, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:

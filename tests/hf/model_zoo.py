@@ -46,12 +46,15 @@ class ModelCase:
         encoder_decoder: True where `input_ids` feed the encoder.
         extra_inputs: makes further inputs (images, for example) for a batch of `n` prompts; also changes `input_ids` if it must.
         padding: whether a batch with left padding is meaningful for the architecture.
+        moved_by_user: inputs that transformers does not move to the model's device by itself (it moves what a decoder's forward consumes,
+            not what feeds an encoder or a vision tower); on any accelerator the user moves them.
     """
 
     build: Callable[[], PreTrainedModel]
     encoder_decoder: bool = False
     extra_inputs: Callable[[torch.Tensor], dict[str, torch.Tensor]] = field(default=lambda input_ids: {})
     padding: bool = True
+    moved_by_user: tuple[str, ...] = ()
 
 
 def _llama() -> PreTrainedModel:
@@ -235,11 +238,11 @@ ZOO: dict[str, ModelCase] = {
     "qwen3_moe": ModelCase(_qwen3_moe),
     "deepseek_v3": ModelCase(_deepseek_v3),
     "qwen3_next": ModelCase(_qwen3_next),
-    "t5": ModelCase(_t5, encoder_decoder=True),
-    "bart": ModelCase(_bart, encoder_decoder=True),
+    "t5": ModelCase(_t5, encoder_decoder=True, moved_by_user=("input_ids", "attention_mask")),
+    "bart": ModelCase(_bart, encoder_decoder=True, moved_by_user=("input_ids", "attention_mask")),
     "mamba": ModelCase(_mamba, padding=False),
     "mamba2": ModelCase(_mamba2, padding=False),
-    "llava": ModelCase(_llava, extra_inputs=_llava_inputs),
+    "llava": ModelCase(_llava, extra_inputs=_llava_inputs, moved_by_user=("pixel_values",)),
 }
 
 
@@ -271,3 +274,8 @@ def make_inputs(name: str, batch: int = 2, length: int = 12, padded: bool = True
         mask[1::2, :3] = 0
         input_ids[1::2, :3] = PAD
     return {"input_ids": input_ids, "attention_mask": mask, **extra}
+
+
+def as_user_passes(name: str, inputs: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """Inputs as a user hands them to `generate` of a model on `device`: on the CPU, but for those that `ModelCase.moved_by_user` names."""
+    return {key: value.to(device) if key in ZOO[name].moved_by_user else value for key, value in inputs.items()}

