@@ -1,10 +1,12 @@
 """Random operators as functions of (seed, offset, element): reproducible, independent of threads and layout, with a 16-byte state."""
 
+import pickle
 import struct
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch.distributed.tensor._random import _PhiloxState
 
 DEVICE = "neuron"
 COUNT = 100_000  # enough for several threads
@@ -37,6 +39,18 @@ OPERATORS: dict[str, Callable[[str], tuple[torch.Tensor, ...]]] = {
     "binomial": lambda d: (torch.binomial(torch.full((COUNT,), 50.0, device=d), torch.full((COUNT,), 0.4, device=d)),),
     "_standard_gamma": lambda d: (torch._standard_gamma(torch.full((COUNT,), 0.7, device=d)),),
     "_sample_dirichlet": lambda d: (torch._sample_dirichlet(torch.full((COUNT // 10, 10), 0.7, device=d)),),
+    # Composites of PyTorch that draw on the way.
+    "randn_like": lambda d: (torch.randn_like(torch.empty(COUNT, device=d)),),
+    "trunc_normal_": lambda d: (torch.nn.init.trunc_normal_(torch.empty(100, 1000, device=d)),),
+    "orthogonal_": lambda d: (torch.nn.init.orthogonal_(torch.empty(30, 40, device=d)),),
+    "gumbel_softmax": lambda d: (torch.nn.functional.gumbel_softmax(torch.zeros(100, 100, device=d)),),
+    "feature_alpha_dropout": lambda d: (torch.nn.functional.feature_alpha_dropout(torch.ones(100, 100, 3, device=d), training=True),),
+    "fractional_max_pool2d": lambda d: (
+        torch.nn.functional.fractional_max_pool2d(torch.arange(40000.0, device=d).view(4, 100, 10, 10), 2, 7),
+    ),
+    "attention with dropout": lambda d: (
+        torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 2, 4, 32, 16, device=d), dropout_p=0.4),
+    ),
 }
 
 every_operator = pytest.mark.parametrize("name", OPERATORS)
@@ -165,6 +179,23 @@ def test_states_that_do_not_fit_are_refused(state, error, message):
 def test_a_state_on_the_device_is_refused():
     with pytest.raises(TypeError, match="ByteTensor"):
         torch.Generator(DEVICE).set_state(torch.zeros(16, dtype=torch.uint8, device=DEVICE))
+
+
+def test_dtensor_reads_the_state():
+    generator = torch.Generator(DEVICE).manual_seed(5)
+    state = _PhiloxState(generator.get_state())
+    assert (state.seed, state.offset) == (5, 0)
+    state.offset = torch.tensor([400], dtype=torch.uint64)
+    generator.set_state(state.state)
+    assert (generator.initial_seed(), generator.get_offset()) == (5, 400)
+
+
+def test_generators_are_pickled():
+    generator = torch.Generator("neuron:1").manual_seed(5)
+    torch.rand(10, device="neuron:1", generator=generator)
+    copy = pickle.loads(pickle.dumps(generator))
+    assert copy.device == torch.device("neuron:1")
+    assert (copy.initial_seed(), copy.get_offset()) == (5, 12)
 
 
 def test_seed_is_fresh():
