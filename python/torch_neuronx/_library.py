@@ -3,6 +3,9 @@
 Everything else imports `_C` from here, so that a missing or mismatched plugin never makes `import torch` fail.
 """
 
+import importlib.util
+import os
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -55,6 +58,18 @@ def _torch_problem(built_for: str) -> str:
     return f"torch {installed} is installed, but the plugin was built for torch {_minor(built_for)}; {advice}."
 
 
+def _is_whole(path: str) -> bool:
+    """Say whether a shared library reaches as far as its header says. Loading one that was cut short (disk full) kills the process."""
+    with open(path, "rb") as file:
+        header = file.read(64)
+        size = file.seek(0, os.SEEK_END)
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return False
+    (section_table,) = struct.unpack_from("<Q", header, 40)
+    entry_size, entries = struct.unpack_from("<HH", header, 58)
+    return bool(section_table + entry_size * entries <= size)
+
+
 def _load() -> tuple[Any, str]:
     """Return the plugin and an empty string, or its stand-in and the reason.
 
@@ -71,6 +86,9 @@ def _load() -> tuple[Any, str]:
     problem = _torch_problem(TORCH_VERSION)
     if not problem:
         try:
+            spec = importlib.util.find_spec("torch_neuronx._C")
+            if spec is not None and spec.origin is not None and not _is_whole(spec.origin):
+                raise ImportError(f"{spec.origin} is incomplete")
             from torch_neuronx import _C
 
             return _C, ""

@@ -28,7 +28,7 @@ def first_device_is_current() -> Iterator[None]:
     torch.neuron.set_device(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_python() -> RunPython:
     """Run code in a new interpreter: `run_python(code, env={...}, cwd=..., check=True)` gives the completed process."""
 

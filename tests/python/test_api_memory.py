@@ -117,10 +117,12 @@ def test_figures_are_per_core():
 
 
 def test_mem_get_info():
-    free, total = torch.neuron.mem_get_info()
-    assert total == torch.neuron.get_device_properties().total_memory
+    total = torch.neuron.get_device_properties().total_memory
+    assert torch.neuron.mem_get_info() == (total - torch.neuron.memory_reserved(), total)
+    before = torch.neuron.memory_reserved()
     tensor = allocate(256 * MIB)
-    assert torch.neuron.mem_get_info() == (free - 256 * MIB, total)
+    assert torch.neuron.memory_reserved() - before >= 256 * MIB
+    assert torch.neuron.mem_get_info() == (total - torch.neuron.memory_reserved(), total)
     del tensor
 
 
@@ -130,7 +132,8 @@ def test_snapshot_is_complete_and_picklable():
     assert sum(segment["total_size"] for segment in segments) == torch.neuron.memory_reserved()
     assert sum(segment["allocated_size"] for segment in segments) == torch.neuron.memory_allocated()
     for segment in segments:
-        assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"]
+        # Large segments start with a gap of less than a page, so that their blocks are not all aligned alike.
+        assert 0 <= segment["total_size"] - sum(block["size"] for block in segment["blocks"]) < 4096
         assert segment["segment_type"] in ("small", "large")
         assert segment["device"] == 3
     owners = [b for segment in segments for b in segment["blocks"] if b["address"] == tensor.data_ptr()]

@@ -99,19 +99,22 @@ def test_checkpoint_replays_dropout():
     assert torch.equal(values.grad, 2 * output.detach())
 
 
-@pytest.mark.parametrize("seeding", ["torch.manual_seed(9)", "torch.neuron.manual_seed_all(9)", "torch.neuron.manual_seed(9)"])
-def test_seed_before_the_runtime_starts(run_python, seeding):
+def test_seed_before_the_runtime_starts(run_python):
     torch.neuron.manual_seed(9)
     expected = draw(count=4).tolist()
     output = run_python(
-        f"""
-        import torch
-        {seeding}
-        assert not torch.neuron.is_initialized()
-        print(torch.rand(4, device="neuron").tolist())
+        """
+        import os, torch
+        for seeding in (torch.manual_seed, torch.neuron.manual_seed, torch.neuron.manual_seed_all):
+            if os.fork() == 0:
+                seeding(9)
+                assert not torch.neuron.is_initialized()
+                print(torch.rand(4, device="neuron").tolist(), flush=True)
+                os._exit(0)
+            os.wait()
         """
     ).stdout
-    assert output.strip() == str(expected)
+    assert output.splitlines() == [str(expected)] * 3
 
 
 def test_new_generator():
