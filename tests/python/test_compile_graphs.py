@@ -5,8 +5,14 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
-from compile_helpers import fresh_compiler  # noqa: F401 (an autouse fixture)
-from compile_helpers import DEVICE, assert_same, check_against_eager, compile_neuron, graph_count
+from compile_helpers import (
+    DEVICE,
+    assert_same,
+    check_against_eager,
+    compile_neuron,
+    fresh_compiler,  # noqa: F401 (an autouse fixture)
+    graph_count,
+)
 from torch import nn
 
 

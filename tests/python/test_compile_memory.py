@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from compile_helpers import fresh_compiler  # noqa: F401 (an autouse fixture)
-from compile_helpers import DEVICE, assert_same, compile_neuron, graph_count
+from compile_helpers import (
+    DEVICE,
+    assert_same,
+    compile_neuron,
+    fresh_compiler,  # noqa: F401 (an autouse fixture)
+    graph_count,
+)
 
 
 def allocated() -> int:
@@ -212,10 +217,12 @@ def test_two_threads_run_one_program() -> None:
 @torch.no_grad()
 def test_a_program_is_freed_with_its_function() -> None:
     before = allocated()
-    large = torch.ones(1 << 20, device=DEVICE)
-    compiled = compile_neuron(lambda x: x + large)
-    compiled(torch.ones(1, device=DEVICE))
-    del compiled, large
+
+    def add_large() -> None:
+        large = torch.ones(1 << 20, device=DEVICE)
+        compile_neuron(lambda x: x + large)(torch.ones(1, device=DEVICE))
+
+    add_large()
     torch._dynamo.reset()
     from torch_neuronx import _C
 

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
-import torch_neuronx
-from compile_helpers import fresh_compiler  # noqa: F401 (an autouse fixture)
-from compile_helpers import DEVICE, assert_same, compile_neuron, graph_count
+from compile_helpers import (
+    DEVICE,
+    assert_same,
+    compile_neuron,
+    fresh_compiler,  # noqa: F401 (an autouse fixture)
+    graph_count,
+)
 from torch import nn
 from torch._dynamo.utils import counters
+
+import torch_neuronx
 from torch_neuronx.neuron_dynamo_backend import cache_statistics, settings
 
 
@@ -138,12 +144,11 @@ def test_equal_graphs_share_one_program() -> None:
 
 
 def test_constants_are_part_of_the_key() -> None:
-    results = []
-    for value in (1.0, 2.0):
+    def with_constants(value: float) -> torch.Tensor:
         constant = torch.full((3,), value, device=DEVICE)
-        results.append(
-            compile_neuron(lambda t, c=constant: t + torch.tensor([value, 0.0, 0.0], device=DEVICE) + c)(torch.zeros(3, device=DEVICE))
-        )
+        return compile_neuron(lambda t: t + torch.tensor([value, 0.0, 0.0], device=DEVICE) + constant)(torch.zeros(3, device=DEVICE))
+
+    results = [with_constants(1.0), with_constants(2.0)]
     assert_same(results[0], torch.tensor([2.0, 1.0, 1.0], device=DEVICE))
     assert_same(results[1], torch.tensor([4.0, 2.0, 2.0], device=DEVICE))
 

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
-from compile_helpers import fresh_compiler  # noqa: F401 (an autouse fixture)
-from compile_helpers import DEVICE, assert_same, compile_neuron, graph_count
+from compile_helpers import (
+    DEVICE,
+    assert_same,
+    compile_neuron,
+    fresh_compiler,  # noqa: F401 (an autouse fixture)
+    graph_count,
+)
 from torch._dynamo.utils import counters
 
 

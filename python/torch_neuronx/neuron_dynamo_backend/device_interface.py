@@ -36,7 +36,7 @@ class NeuronInterface(DeviceInterface):
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
-        """Number the core's current stream."""
+        """Give the number of the core's current stream."""
         return int(neuron.current_stream(device_idx).stream_id)
 
     @staticmethod

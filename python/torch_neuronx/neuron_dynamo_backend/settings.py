@@ -29,7 +29,7 @@ def warn_once(key: str, message: str, *args: object) -> None:
 
 
 def environment_flag(name: str, default: bool) -> bool:
-    """A boolean variable: 0, 1, true or false in any case. Unset means `default`; anything else is a ValueError naming the variable."""
+    """Read a boolean variable: 0, 1, true or false in any case. Unset means `default`; else a ValueError names the variable."""
     value = os.environ.get(name)
     if value is None:
         return default

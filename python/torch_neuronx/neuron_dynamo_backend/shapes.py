@@ -17,7 +17,7 @@ from torch_neuronx.neuron_dynamo_backend.settings import DYNAMIC_SHAPES_TEXT, Dy
 
 
 def _marked_dimension(tensor: torch.Tensor) -> int | None:
-    """The first dimension that the user marked as dynamic (as opposed to one that Dynamo found varying)."""
+    """Find the first dimension that the user marked as dynamic (as opposed to one that Dynamo found varying)."""
     tracing = TracingContext.try_get()
     context = tracing.tensor_to_context.get(tensor) if tracing is not None else None
     for dimension, constraint in enumerate(getattr(context, "constraint_sizes", None) or ()):
@@ -60,7 +60,7 @@ def specialise(example_inputs: Sequence[Any]) -> None:
 
 
 def concrete(value: Any) -> Any:
-    """A number of the graph as Python's own int, float or bool. DynamicShapeError if its value is known only at run time."""
+    """Give a number of the graph as Python's own int, float or bool. DynamicShapeError if its value is known only at run time."""
     try:
         if isinstance(value, torch.SymInt):
             return int(value)

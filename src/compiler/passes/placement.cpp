@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <string_view>
+#include <vector>
 
 #include "compiler/alias_sets.h"
 
@@ -53,15 +54,20 @@ void rename_device(Argument& argument, const Place& device) {
   }
 }
 
-bool is_written(const Program& program, const AliasSets& aliases, ValueId value) {
-  return std::any_of(program.instructions.begin(), program.instructions.end(), [&](const Instruction& instruction) {
-    bool written = false;
+// By value: does an instruction write memory that it may share?
+std::vector<bool> find_written(const Program& program) {
+  const AliasSets aliases(program);
+  std::vector<bool> written(static_cast<std::size_t>(program.value_count()), false);
+  for (const Instruction& instruction : program.instructions) {
     for (const int index : instruction.effects.writes) {
-      instruction.operands[static_cast<std::size_t>(index)].value.for_each_value(
-          [&](ValueId target) { written = written || aliases.may_share(target, value); });
+      instruction.operands[static_cast<std::size_t>(index)].value.for_each_value([&](ValueId target) {
+        for (ValueId id = 0; id < program.value_count(); ++id) {
+          written[static_cast<std::size_t>(id)] = written[static_cast<std::size_t>(id)] || aliases.may_share(id, target);
+        }
+      });
     }
-    return written;
-  });
+  }
+  return written;
 }
 
 }  // namespace
@@ -77,7 +83,7 @@ bool is_host_program(const Program& program) {
 }
 
 void move_to_device(Program& program, const Place& device) {
-  const AliasSets aliases(program);
+  const std::vector<bool> written = find_written(program);
   std::vector<ValueId> moved(static_cast<std::size_t>(program.value_count()), kNoValue);
   std::vector<Instruction> instructions;
   std::vector<Instruction> copies_back;
@@ -88,7 +94,7 @@ void move_to_device(Program& program, const Place& device) {
       const ValueId copy = program.new_value(on(program.type_of(id), device));
       moved[static_cast<std::size_t>(id)] = copy;
       instructions.push_back(make_transfer(id, copy, device));
-      if (is_written(program, aliases, id)) {
+      if (written[static_cast<std::size_t>(id)]) {
         copies_back.push_back(make_copy_back(id, copy));
       }
     }
@@ -126,8 +132,7 @@ void move_to_device(Program& program, const Place& device) {
 int copy_host_operands(Program& program) {
   std::vector<Instruction> instructions;
   std::map<std::pair<ValueId, std::string>, ValueId> copies;  // of values that nothing writes
-  const AliasSets aliases(program);
-  const ValueId original_values = program.value_count();
+  const std::vector<bool> written = find_written(program);
   int inserted = 0;
   for (Instruction& instruction : program.instructions) {
     const Place* device = nullptr;
@@ -142,7 +147,7 @@ int copy_host_operands(Program& program) {
         if (!is_host_array(program.type_of(id))) {
           return;
         }
-        const bool stable = id < original_values && !is_written(program, aliases, id);
+        const bool stable = !written[static_cast<std::size_t>(id)];
         const auto [entry, fresh] = copies.try_emplace({id, target.to_string()}, kNoValue);
         if (fresh || !stable) {
           entry->second = program.new_value(on(program.type_of(id), target));
