@@ -248,6 +248,15 @@ class TestEvents:
         with pytest.raises(ValueError, match=r"neuron:0.*neuron:1"):
             event.record(torch.accelerator.current_stream("neuron:1"))
 
+    def test_profiler_measures_operators_with_events(self) -> None:
+        matrix = torch.ones(64, 64, device="neuron:1")
+        with torch.autograd.profiler.profile(use_device="neuron") as profiler:
+            for _ in range(3):
+                matrix @ matrix
+        average = next(entry for entry in profiler.key_averages() if entry.key == "aten::mm")
+        assert average.count == 3
+        assert 0 < average.device_time_total <= average.cpu_time_total + 3_000
+
     def test_waiting_across_devices(self) -> None:
         event = torch.accelerator.current_stream("neuron:0").record_event()
         torch.accelerator.current_stream("neuron:1").wait_event(event)

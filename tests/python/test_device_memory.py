@@ -336,6 +336,24 @@ class TestCpuKernelsOnDeviceMemory:
 
 
 class TestLifetime:
+    def test_resident_memory_stays_flat(self) -> None:
+        psutil = pytest.importorskip("psutil")
+        process = psutil.Process()
+
+        def use(rounds: int) -> None:
+            for _ in range(rounds):
+                stream = torch.Stream(DEVICE)
+                stream.record_event().synchronize()
+                tensor = torch.empty(3000, device=DEVICE)
+                tensor.record_stream(stream)
+                tensor.untyped_storage().resize_(100_000)
+                tensor.cpu().pin_memory().to(DEVICE)
+
+        use(300)
+        before = process.memory_info().rss
+        use(3000)
+        assert process.memory_info().rss - before < 4 * MIB
+
     def test_weak_reference_and_cycle(self) -> None:
         before = allocated()
         tensor = torch.empty(MIB, device=DEVICE)

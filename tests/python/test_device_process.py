@@ -1,6 +1,7 @@
 """What belongs to a whole process: import, first use, environment, fork, threads and exit. Each case runs in its own interpreter."""
 
 import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -8,6 +9,7 @@ import textwrap
 import pytest
 
 TIMEOUT = 120
+PT_TLS = 7  # ELF program header of thread-local storage
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -38,7 +40,7 @@ class TestFirstUse:
             acc = torch.accelerator
             acc.is_available(), acc.device_count(), acc.current_accelerator(), torch.neuron.current_device(), torch.neuron.set_device(2)
             acc.memory.empty_cache(); acc.memory.memory_stats(); acc.memory.empty_host_cache()
-            torch.ones(3).pin_memory()
+            torch.neuron.memory_allocated(), torch.neuron.is_bf16_supported(), torch.neuron.get_device_name()
             torch.manual_seed(0)
             x = torch.randn(4, requires_grad=True); x.sum().backward()
             print(torch.neuron.is_initialized())
@@ -90,6 +92,23 @@ class TestFirstUse:
             """
         )
         assert out == "499500"
+
+
+def test_plugin_fits_into_static_thread_storage() -> None:
+    # A library with initial-exec thread-local variables loads only while its whole block fits into the loader's small reserve.
+    import torch_neuronx._C as plugin
+
+    with open(plugin.__file__, "rb") as file:
+        image = file.read()
+    (table,) = struct.unpack_from("<Q", image, 32)
+    entry_size, entries = struct.unpack_from("<HH", image, 54)
+    sizes = [
+        struct.unpack_from("<Q", image, table + entry * entry_size + 40)[0]
+        for entry in range(entries)
+        if struct.unpack_from("<I", image, table + entry * entry_size)[0] == PT_TLS
+    ]
+    assert len(sizes) == 1
+    assert sizes[0] <= 256
 
 
 class TestEnvironment:
