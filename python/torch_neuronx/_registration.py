@@ -1,6 +1,7 @@
 """Makes the device known to PyTorch, with PyTorch's own calls for that purpose."""
 
 import atexit
+import logging
 import sys
 import warnings
 
@@ -20,17 +21,25 @@ def register() -> None:
         return
     _registered = True
     try:
-        _register()
+        problem = _register()
     except Exception as error:  # a failing autoload would make `import torch` itself fail
-        warnings.warn(
-            f"The device `neuron` could not be registered with torch {torch.__version__}: {error} "
-            "If another out-of-tree device is installed, set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only the one you want.",
-            RuntimeWarning,
-            stacklevel=2,
+        problem = (
+            f"it could not be registered with torch {torch.__version__} ({error}). "
+            "If another out-of-tree device is installed, set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only the one you want."
         )
+    if problem:
+        _warn(f"The device `neuron` is not available: {problem}")
 
 
-def _register() -> None:
+def _warn(message: str) -> None:
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:  # warnings are errors in this process; that must not make `import torch` fail either
+        logging.getLogger(__name__).warning(message)
+
+
+def _register() -> str:
+    """Do the work, and return what keeps the device from being usable, if anything."""
     # First: the plugin's static initialisers and everything below may parse the device's name.
     rename_privateuse1_backend("neuron")
     from torch_neuronx import _library, neuron
@@ -40,8 +49,7 @@ def _register() -> None:
         # `import torch.neuron.memory` finds the module that `torch.neuron.memory` is, instead of loading a second copy.
         sys.modules[f"torch.neuron.{name}"] = sys.modules[f"{neuron.__name__}.{name}"]
     generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)
-    if _library.problem:
-        warnings.warn(f"The device `neuron` is not available: {_library.problem}", RuntimeWarning, stacklevel=3)
-    else:
+    if not _library.problem:
         # A worker of the autograd engine that lets go of Python objects while the interpreter shuts down would abort the process.
         atexit.register(_library._C.drain_autograd_threads)
+    return _library.problem
