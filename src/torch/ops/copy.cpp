@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "runtime/memory/file_pages.h"
 #include "runtime/telemetry.h"
 #include "torch/ops/alias_scope.h"
 #include "torch/ops/native.h"
@@ -13,7 +14,7 @@
 namespace neuron::ops {
 namespace {
 
-// Below this a second thread costs more than it brings.
+// Below this a second thread, or a look at the source's pages, costs more than it brings.
 constexpr int64_t kParallelBytes = int64_t{1} << 20;
 
 void copy_bytes(void* to, const void* from, int64_t bytes) {
@@ -51,6 +52,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     const auto bytes = static_cast<int64_t>(self.nbytes());
     if (bytes != 0) {
       copy_bytes(self.mutable_data_ptr(), src.const_data_ptr(), bytes);
+      if (bytes >= kParallelBytes && src.is_cpu() && self.is_privateuseone()) {
+        runtime::release_file_pages(src.const_data_ptr(), bytes);
+      }
     }
     return self;
   }
