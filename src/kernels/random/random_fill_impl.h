@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -234,7 +235,7 @@ class RandomFillImpl {
       bernoulli64(stream, begin, end, out, p);
     } else {
       // w <= limit holds for limit + 1 of the 2^32 words; p is far enough from the ends that neither side overflows.
-      const auto limit = static_cast<std::uint32_t>(p * 0x1p32 + 0.5) - 1;
+      const auto limit = static_cast<std::uint32_t>(std::llround(p * 0x1p32)) - 1;
       const auto convert = [&](U32 w) { return __builtin_convertvector((w <= limit) & 1, typename V::Bytes); };
       for_each_step(stream, begin, end, out, [&](std::uint64_t block, std::uint8_t* to) {
         const Step32 w = words32(stream, block);

@@ -117,8 +117,12 @@ double sample_poisson(SampleStream& random, double rate) noexcept {
   if (std::isnan(rate)) return rate;
   if (rate < 10) {
     const double limit = std::exp(-rate);
-    double events = 0;
-    for (double product = random.uniform(); product > limit; product *= random.uniform()) ++events;
+    int events = 0;
+    double product = random.uniform();
+    while (product > limit) {
+      product *= random.uniform();
+      ++events;
+    }
     return events;
   }
   const double b = 0.931 + 2.53 * std::sqrt(rate);

@@ -89,7 +89,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   };
   TORCH_CHECK(device >= 0, "no neuron device has the index ", static_cast<int>(device));
   static auto& entries = *new std::array<Entry, kMaxDevices>;  // leaked: tensors may be made until the process ends
-  Entry& entry = entries[static_cast<std::size_t>(device)];
+  Entry& entry = entries[static_cast<unsigned char>(device)];
   std::call_once(entry.once, [&] { entry.generator = make_generator(device); });
   return entry.generator;
 }

@@ -41,17 +41,17 @@ struct BernoulliTensorKernel {
   void operator()(const at::Tensor& self, const at::Tensor& probabilities, const MaybeGenerator& generator) const {
     const at::Tensor p = probabilities.to(self.device()).expand(self.sizes()).contiguous();
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, self.scalar_type(), "bernoulli_tensor_cpu_self_", [&] {
-      using self_t = scalar_t;
+      using SelfType = scalar_t;
       AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, p.scalar_type(), "bernoulli_tensor_cpu_p_", [&] {
         const auto* p_data = static_cast<const scalar_t*>(p.const_data_ptr());
         const RandomStream stream = take_stream(generator, self.device(), self.numel());
-        fill_elements<self_t>(self, [&](std::int64_t begin, std::int64_t end, self_t* out) {
+        fill_elements<SelfType>(self, [&](std::int64_t begin, std::int64_t end, SelfType* out) {
           double u[kRandomTile];
           kernels::random_fill().uniform64(stream, begin, end, u, 1.0, 0.0, 1.0);
           for (std::int64_t i = begin; i < end; ++i) {
             const auto p_in = static_cast<double>(p_data[i]);
             TORCH_CHECK(p_in >= 0 && p_in <= 1);
-            out[i - begin] = static_cast<self_t>(u[i - begin] < p_in);
+            out[i - begin] = static_cast<SelfType>(u[i - begin] < p_in);
           }
         });
       });

@@ -76,8 +76,8 @@ std::uint64_t reference_word64(RandomStream stream, std::uint64_t element) {
 
 TEST(Philox, MatchesTheVectorsPublishedWithRandom123) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  constexpr std::uint32_t ones = 0xffffffff;
-  EXPECT_EQ(philox({ones, ones, ones, ones}, {ones, ones}), (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  constexpr std::uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}), (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -140,7 +140,7 @@ TEST_P(RandomFillTest, EmptyRangesWriteNothing) {
 }
 
 TEST_P(RandomFillTest, UniformsAreTheTopBits) {
-  constexpr RandomStream stream{9, 16};
+  const RandomStream stream{9, 16};
   std::vector<float> x(1001);
   std::vector<float> coarse(1001);
   std::vector<double> y(1001);
@@ -166,7 +166,7 @@ TEST_P(RandomFillTest, UniformsStayBelowTheUpperBound) {
 }
 
 TEST_P(RandomFillTest, NormalsAreBoxMullerOfTheirBlock) {
-  constexpr RandomStream stream{11, 8};
+  const RandomStream stream{11, 8};
   const auto z32 = [&] {
     std::vector<float> values(4000);
     fill().normal32(stream, 0, values.size(), values.data(), 0, 1);
@@ -191,7 +191,7 @@ TEST_P(RandomFillTest, NormalsAreBoxMullerOfTheirBlock) {
 }
 
 TEST_P(RandomFillTest, ExponentialsAreLogarithmsOfTheirWord) {
-  constexpr RandomStream stream{12, 8};
+  const RandomStream stream{12, 8};
   std::vector<float> x(4000);
   std::vector<double> y(4000);
   fill().exponential32(stream, 0, x.size(), x.data(), 2.0f);
@@ -207,7 +207,7 @@ TEST_P(RandomFillTest, ExponentialsAreLogarithmsOfTheirWord) {
 }
 
 TEST_P(RandomFillTest, CoinsAreComparisonsOfTheirWord) {
-  constexpr RandomStream stream{13, 0};
+  const RandomStream stream{13, 0};
   std::vector<std::uint8_t> coins(5000);
   for (const double p : {0.25, 0.5, 0.9, 1.0 / 3}) {
     fill().bernoulli(stream, 0, coins.size(), coins.data(), p);

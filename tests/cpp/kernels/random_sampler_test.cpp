@@ -51,7 +51,7 @@ double chi_square_deviation(const std::vector<double>& values, const LogMass& lo
   double cells = 0;
   double rest_expected = n;
   double rest_observed = n;
-  for (double k = 0; k <= last; ++k) {
+  for (int k = 0; k <= static_cast<int>(last); ++k) {
     const double expected = n * std::exp(log_mass(k));
     if (expected < 10) continue;
     const auto found = counts.find(k);
