@@ -187,9 +187,20 @@ def test_asking_does_not_start_the_runtime(run_python):
     )
 
 
-def test_tensor_and_properties_start_the_runtime(run_python):
-    for use in ("torch.ones(1, device='neuron')", "torch.neuron.get_device_properties()", "torch.neuron.current_stream()"):
-        run_python(f"import torch; assert not torch.neuron.is_initialized(); {use}; assert torch.neuron.is_initialized()")
+def test_tensor_properties_and_streams_start_the_runtime(run_python):
+    run_python(
+        """
+        import os, torch
+        uses = [lambda: torch.ones(1, device="neuron"), torch.neuron.get_device_properties, torch.neuron.current_stream]
+        for use in uses:
+            child = os.fork()
+            if child == 0:
+                before = torch.neuron.is_initialized()
+                use()
+                os._exit(0 if not before and torch.neuron.is_initialized() else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, use
+        """
+    )
 
 
 def test_forked_child_may_ask_and_gets_a_clear_error(run_python):
