@@ -19,8 +19,8 @@ using runtime::CoreProperties;
 using runtime::Runtime;
 
 std::string describe(const CoreProperties& core) {
-  return "NeuronDeviceProperties(name='" + core.name + "', total_memory=" + std::to_string(core.memory_bytes) + ", core_id=" +
-         std::to_string(core.core_id) + ", chip=" + std::to_string(core.chip) + ")";
+  return "NeuronDeviceProperties(name='" + core.name + "', total_memory=" + std::to_string(core.memory_bytes) +
+         ", core_id=" + std::to_string(core.core_id) + ", chip=" + std::to_string(core.chip) + ")";
 }
 
 void register_properties(pybind11::module_& m) {

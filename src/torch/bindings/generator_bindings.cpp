@@ -10,8 +10,9 @@
 namespace neuron::bindings {
 
 void register_generator_bindings(pybind11::module_& m) {
-  m.def("default_generator",
-        [](int device) { return with_gil([&] { return at::Generator(device::default_generator(static_cast<c10::DeviceIndex>(device))); }); });
+  m.def("default_generator", [](int device) {
+    return with_gil([&] { return at::Generator(device::default_generator(static_cast<c10::DeviceIndex>(device))); });
+  });
 }
 
 }  // namespace neuron::bindings

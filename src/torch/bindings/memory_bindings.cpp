@@ -137,7 +137,8 @@ std::pair<std::size_t, std::size_t> memory_info(int device) {
 }
 
 dict fragmentation(int device) {
-  const auto figures = with_allocator(device, runtime::Fragmentation{}, [](CachingAllocator& allocator) { return allocator.fragmentation(); });
+  const auto figures =
+      with_allocator(device, runtime::Fragmentation{}, [](CachingAllocator& allocator) { return allocator.fragmentation(); });
   dict result;
   result["free_bytes"] = figures.free_bytes;
   result["largest_free_block"] = figures.largest_free_block;
@@ -152,14 +153,13 @@ void register_memory_bindings(pybind11::module_& m) {
   m.def("memory_snapshot", &memory_snapshot);
   m.def("memory_info", &memory_info);
   m.def("memory_fragmentation", &fragmentation);
-  m.def("reset_peak_memory_stats", [](int device) {
-    with_allocator(device, 0, [](CachingAllocator& allocator) { return allocator.reset_peak_stats(), 0; });
+  m.def("reset_peak_memory_stats",
+        [](int device) { with_allocator(device, 0, [](CachingAllocator& allocator) { return allocator.reset_peak_stats(), 0; }); });
+  m.def("reset_accumulated_memory_stats",
+        [](int device) { with_allocator(device, 0, [](CachingAllocator& allocator) { return allocator.reset_accumulated_stats(), 0; }); });
+  m.def("empty_cache", [](int device) {
+    return with_allocator(device, std::size_t{0}, [](CachingAllocator& allocator) { return allocator.empty_cache(); });
   });
-  m.def("reset_accumulated_memory_stats", [](int device) {
-    with_allocator(device, 0, [](CachingAllocator& allocator) { return allocator.reset_accumulated_stats(), 0; });
-  });
-  m.def("empty_cache",
-        [](int device) { return with_allocator(device, std::size_t{0}, [](CachingAllocator& allocator) { return allocator.empty_cache(); }); });
 }
 
 }  // namespace neuron::bindings

@@ -1,5 +1,5 @@
-// The boundary between Python and the runtime: errors of the runtime become the exceptions that PyTorch users expect, and calls that may take
-// a lock or long let other Python threads run.
+// The boundary between Python and the runtime: errors of the runtime become the exceptions that PyTorch users expect, and calls that may
+// take a lock or long let other Python threads run.
 #pragma once
 
 #include <pybind11/pybind11.h>

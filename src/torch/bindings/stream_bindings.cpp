@@ -1,5 +1,5 @@
-// Python bindings of the current stream of a thread. Streams and events themselves are torch.Stream and torch.Event, which reach the runtime through
-// the device guard.
+// Python bindings of the current stream of a thread. Streams and events themselves are torch.Stream and torch.Event, which reach the
+// runtime through the device guard.
 #include <c10/core/DeviceType.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Event.h>
