@@ -54,10 +54,11 @@ void release_file_pages(const void* begin, std::size_t bytes) noexcept {
   }
   const PageMap pages;
   std::array<std::uint64_t, 512> states;
-  while (page < end) {
+  for (const auto start = page; page < end;) {
     const auto known = pages.read(page, states.data(), std::min<std::size_t>(states.size(), end - page));
-    // Ordinary memory shows at its first page: nothing more to look at.
-    if (known == 0 || !is_clean_file_page(states[0])) {
+    // Ordinary memory shows at its first page: nothing more to look at. (Further on a page may be absent because its huge page was given
+    // back.)
+    if (known == 0 || (page == start && !is_clean_file_page(states[0]))) {
       return;
     }
     for (std::size_t first = 0; first < known;) {
