@@ -36,13 +36,12 @@ def run(model_id: str, prompt: str, max_new_tokens: int, sample: bool, disable_c
     tokenizer = AutoTokenizer.from_pretrained(model_id)
     model = AutoModelForCausalLM.from_pretrained(model_id, dtype="bfloat16", device_map="neuron")
     inputs = tokenizer(prompt, return_tensors="pt")
-    settings = {"max_new_tokens": max_new_tokens, "do_sample": sample, "disable_compile": disable_compile}
+    extra: dict[str, Any] = ({"temperature": 0.8} if sample else {}) | ({"disable_compile": True} if disable_compile else {})
     before = compiled_graphs()
     set_seed(0)  # matters for --sample only
     watch = Stopwatch()
-    outputs = model.generate(**inputs, **settings, cache_implementation="static")
-    new_tokens = outputs.shape[1] - inputs["input_ids"].shape[1]
-    first = watch.tokens_per_second(new_tokens)
+    outputs = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=sample, cache_implementation="static", **extra)
+    first = watch.tokens_per_second(outputs.shape[1] - inputs["input_ids"].shape[1])
     text = tokenizer.decode(outputs[0], skip_special_tokens=True)
 
     line(
@@ -58,7 +57,8 @@ def run(model_id: str, prompt: str, max_new_tokens: int, sample: bool, disable_c
         line("compiled", f"{graphs} graph(s) of the decode step by the backend neuron" if graphs else "nothing: the forward ran eagerly")
     line("memory", f"{torch.neuron.memory_allocated(model.device) / 2**20:.1f} MiB allocated on {model.device}")
 
-    # The same call again, warm: once run operator by operator, once compiled.
+    # The same call again, warm: run operator by operator, and compiled.
+    settings = {"max_new_tokens": max_new_tokens, "do_sample": sample, "cache_implementation": "static", **extra}
     line("speed", f"first call  {first:8.1f} tokens/s" + (" (compiles)" if graphs else ""))
     eager = warm_speed(model, inputs, {**settings, "disable_compile": True})
     line("", f"eager       {eager:8.1f} tokens/s")
@@ -70,14 +70,17 @@ def run(model_id: str, prompt: str, max_new_tokens: int, sample: bool, disable_c
 
 
 def warm_speed(model: GenerationMixin, inputs: BatchEncoding, settings: dict[str, Any]) -> float:
-    """Return the tokens per second of one generate() call, after a short one that warms up."""
-    prompt_length = inputs["input_ids"].shape[1]
-    if settings["disable_compile"]:  # a compiled graph is made for one cache length and is warm already
-        model.generate(**inputs, **{**settings, "max_new_tokens": 2}, cache_implementation="static")
-    set_seed(0)
-    watch = Stopwatch()
-    outputs = model.generate(**inputs, **settings, cache_implementation="static")
-    return watch.tokens_per_second(outputs.shape[1] - prompt_length)
+    """Return the tokens per second of the fastest of three generate() calls, fewer if they take longer than ten seconds."""
+    best = 0.0
+    start = time.monotonic()
+    for _ in range(3):
+        set_seed(0)
+        watch = Stopwatch()
+        outputs = model.generate(**inputs, **settings)
+        best = max(best, watch.tokens_per_second(outputs.shape[1] - inputs["input_ids"].shape[1]))
+        if time.monotonic() - start > 10:
+            break
+    return best
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from typing import Any
 
+import torch
 import train_tiny
 from corpus import read_text, split_text
 from neuron_report import compiled_graphs, line, require_neuron
@@ -35,24 +36,28 @@ class StepReport(TrainerCallback):
         self.start = 0.0
         self.times: list[float] = []
         self.graphs: list[int] = []
+        self.printed = 0
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Start the watch."""
         self.start = time.perf_counter()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Stop the watch (reading the loss, which the trainer does each step, waits for the device)."""
+        """Stop the watch."""
+        torch.neuron.synchronize()
         self.times.append(time.perf_counter() - self.start)
         self.graphs.append(compiled_graphs())
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float] | None = None, **kwargs: Any
     ) -> None:
-        """Print a line."""
+        """Print a line: means over the steps since the last one."""
         if logs and "loss" in logs:
+            steps = self.times[self.printed :]
+            self.printed = len(self.times)
             print(
-                f"  step {state.global_step:>3}/{state.max_steps}  loss {float(logs['loss']):.3f}  {self.times[-1] * 1e3:7.1f} ms  "
-                f"{self.graphs[-1]} graphs",
+                f"  step {state.global_step:>3}/{state.max_steps}  loss {float(logs['loss']):.3f}  "
+                f"{sum(steps) / len(steps) * 1e3:7.1f} ms a step  {self.graphs[-1]} graphs",
                 flush=True,
             )
 
@@ -73,8 +78,8 @@ def run(model_id: str, steps: int, batch: int, length: int, output: str) -> None
         dataloader_drop_last=True,
         per_device_train_batch_size=batch,
         max_steps=steps,
-        learning_rate=5e-4,
-        logging_steps=1,
+        learning_rate=1e-3,
+        logging_steps=max(1, steps // 10),
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
@@ -106,7 +111,7 @@ def main() -> None:
     """Read the command line, make the demo model if it is needed, and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="", help="name on the hub, or folder (default: the demo model, trained first if missing)")
-    parser.add_argument("--steps", type=int, default=40, help="optimizer steps (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=60, help="optimizer steps (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=8, help="paragraphs per step (default: %(default)s)")
     parser.add_argument("--length", type=int, default=128, help="tokens per paragraph (default: %(default)s)")
     parser.add_argument("--output", default="", help="folder to save the tuned model in (default: none, it is not kept)")

@@ -145,7 +145,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     model = Qwen3ForCausalLM(config)
     # Greedy decoding of a model this small would circle in one phrase. Like published models, it brings its own generation settings.
     model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, repetition_penalty=1.2
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, repetition_penalty=1.3
     )
     return model
 
