@@ -25,7 +25,7 @@ setup: $(VENV)/.installed ## make .venv with pinned dependencies
 # The first editable install configures CMake and builds; later builds only run ninja.
 build/build.ninja: $(VENV)/.installed pyproject.toml
 	@echo "== configuring, building and installing (editable)"
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -C cmake.define.NEURON_BUILD_TESTS=ON -C build.verbose=true -e .
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --config-settings=cmake.define.NEURON_BUILD_TESTS=ON -e .
 	@touch $@
 
 build: build/build.ninja ## build the plugin and the C++ tests
