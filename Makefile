@@ -22,14 +22,18 @@ $(VENV)/.installed: requirements.txt
 
 setup: $(VENV)/.installed ## make .venv with pinned dependencies
 
-# The first editable install configures CMake and builds; later builds only run ninja.
-build/build.ninja: $(VENV)/.installed pyproject.toml
-	@echo "== configuring, building and installing (editable)"
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --config-settings=cmake.define.NEURON_BUILD_TESTS=ON -e .
-	@touch $@
+build/build.ninja: $(VENV)/.installed
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/cmake -S . -B build -G Ninja -DPython_EXECUTABLE=$(BIN)/python -DNEURON_INPLACE=ON -DNEURON_BUILD_TESTS=ON
 
+# ninja shows its progress; pip then finds everything built and only registers the package (its name, entry points and folder) with .venv.
 build: build/build.ninja ## build the plugin and the C++ tests
 	@$(BIN)/cmake --build build
+	@$(MAKE) --no-print-directory build/.registered
+
+build/.registered: build/build.ninja pyproject.toml
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --config-settings=cmake.define.NEURON_BUILD_TESTS=ON -e .
+	@touch $@
 
 demo: build ## the page's generation example; MODEL=<hub name or folder> picks a model
 	$(BIN)/python examples/generate.py $(if $(MODEL),--model "$(MODEL)")
