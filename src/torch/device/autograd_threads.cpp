@@ -37,17 +37,13 @@ void drain_autograd_threads() noexcept {
   }
   try {
     constexpr std::chrono::seconds kPatience{5};
-    std::promise<void> drained;
-    auto ended = drained.get_future();
-    std::thread([drained = std::move(drained)]() mutable {
-      try {
-        run_empty_backward();
-      } catch (...) {  // a worker is gone or the device is unusable: there is nothing to wait for
-      }
-      drained.set_value();
-    }).detach();
+    std::packaged_task<void()> task(run_empty_backward);
+    auto ended = task.get_future();
+    std::thread(std::move(task)).detach();
     ended.wait_for(kPatience);
-  } catch (...) {  // no thread to be had: exit without waiting
+    // How the pass ended does not matter: if it failed (a worker is gone), there is nothing to wait for.
+  } catch (const std::exception& error) {
+    TORCH_WARN("could not wait for the autograd engine at exit: ", error.what());
   }
 }
 

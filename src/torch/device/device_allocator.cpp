@@ -92,7 +92,7 @@ runtime::Block* block_at(const void* data) noexcept { return BlockMap::find(data
 
 DeviceAllocator& core_allocator(c10::DeviceIndex core) {
   // Slot 0 is the current device's. Leaked: storages hold pointers to them until the process ends.
-  static auto* const kAllocators = [] {
+  static auto* const slots = [] {
     constexpr int kSlots = std::numeric_limits<c10::DeviceIndex>::max() + 2;
     auto* allocators = static_cast<DeviceAllocator*>(::operator new(kSlots * sizeof(DeviceAllocator)));
     for (int slot = 0; slot < kSlots; ++slot) {
@@ -100,7 +100,7 @@ DeviceAllocator& core_allocator(c10::DeviceIndex core) {
     }
     return allocators;
   }();
-  return kAllocators[core + 1];
+  return slots[core + 1];
 }
 
 DeviceAllocator& device_allocator() { return core_allocator(-1); }
