@@ -1,6 +1,7 @@
 // Derives the visible cores from the hardware table and the environment.
 #include "runtime/topology.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "runtime/error.h"
@@ -42,6 +43,9 @@ int read_logical_nc_config(const Environment& environment, const InstanceType& i
   return instance.default_logical_nc_config;
 }
 
+// PyTorch numbers devices with 8 bits, signed: a process cannot address more cores than this, and sees the first of a larger instance.
+constexpr int kMostVisibleCores = 127;
+
 struct CoreRange {
   int first;
   int count;
@@ -81,7 +85,8 @@ Topology Topology::from_environment(const Environment& environment) {
   const std::uint64_t memory =
       environment.byte_size(kHbmVariable).value_or(instance.hbm_bytes_per_chip / static_cast<std::uint64_t>(per_chip));
 
-  const CoreRange range = read_visible_cores(environment, topology.logical_cores_);
+  CoreRange range = read_visible_cores(environment, topology.logical_cores_);
+  range.count = std::min(range.count, kMostVisibleCores);
   topology.cores_.reserve(static_cast<std::size_t>(range.count));
   for (int index = 0; index < range.count; ++index) {
     const int core_id = range.first + index;

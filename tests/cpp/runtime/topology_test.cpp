@@ -64,6 +64,14 @@ TEST(Topology, NewerNameOfLogicalCoreConfigurationWins) {
   EXPECT_EQ(topology_of({{"NEURON_LOGICAL_NC_CONFIG", "2"}, {"NEURON_RT_VIRTUAL_CORE_SIZE", "1"}}).cores().size(), 4U);
 }
 
+TEST(Topology, ProcessSeesNoMoreCoresThanPyTorchCanNumber) {
+  std::map<std::string, std::string> largest = {{"SOFTNEURON_INSTANCE_TYPE", "trn2.48xlarge"}, {"NEURON_LOGICAL_NC_CONFIG", "1"}};
+  EXPECT_EQ(topology_of(largest).cores().size(), 127U);
+  largest["NEURON_RT_VISIBLE_CORES"] = "127";
+  ASSERT_EQ(topology_of(largest).cores().size(), 1U);
+  EXPECT_EQ(topology_of(largest).cores()[0].core_id, 127);
+}
+
 TEST(Topology, VisibleCoresRestartAtIndexZero) {
   for (const char* text : {"2-3", "2,3"}) {
     const Topology topology = topology_of({{"NEURON_RT_VISIBLE_CORES", text}});
