@@ -97,6 +97,7 @@ class TestTrainTiny:
     def test_time_limit_ends_training(self, tmp_path: Path) -> None:
         output = output_of("train_tiny.py", "--steps", "100000", "--seconds", "2", "--output", str(tmp_path / "model"))
         assert "time limit of 2 s reached" in output
+        assert "--retrain --seconds" in report(output, "note")
         assert json.loads((tmp_path / "model" / "training.json").read_text())["steps"] < 100000
 
 
