@@ -9,6 +9,7 @@ comparison must hold. Tests that look into the device (its memory, its compiler,
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -31,7 +32,9 @@ from .helpers import TEST_DEVICE
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers of this folder."""
-    config.addinivalue_line("markers", "neuron_only: looks into the device itself; skipped only when SOFTNEURON_TEST_DEVICE names another device")
+    config.addinivalue_line(
+        "markers", "neuron_only: looks into the device itself; skipped only when SOFTNEURON_TEST_DEVICE names another device"
+    )
     config.addinivalue_line("markers", "extra: needs a large optional package (run with -m extra)")
 
 
@@ -48,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="package", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """One thread: tiny tensors gain nothing from two, and two OpenMP threads on a busy machine spin against each other (20 times slower, seen)."""
+    """One thread: tiny tensors gain nothing from two, and on a busy machine two spin against each other (20 times slower, seen)."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -99,3 +102,17 @@ def _reset_compiler() -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     torch.neuron.reset_dynamo_metrics()
+
+
+@pytest.fixture
+def nothing_lost() -> Iterator[None]:
+    """Checks after the test that the device still computes and that core 0 holds no more memory than before."""
+    before = _held()
+    yield
+    assert torch.equal((torch.arange(6, device="neuron") * 2).cpu(), torch.arange(0, 12, 2))
+    assert _held() <= before, "memory of the failed attempt is still held"
+
+
+def _held() -> int:
+    gc.collect()
+    return int(torch.neuron.memory_allocated())

@@ -38,7 +38,7 @@ CHAT_TEMPLATE = (
 
 
 def make_tokenizer(vocab_size: int = 400) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE tokenizer on `CORPUS`: at most `vocab_size` tokens; pad, bos, eos are 0, 1, 2; mask is 3; pads on the left."""
+    """Trains a byte-level BPE tokenizer on `CORPUS`: at most `vocab_size` tokens; pad, bos, eos, mask are 0 to 3; pads on the left."""
     special = ["<pad>", "<s>", "</s>", "<mask>"]
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -68,7 +68,7 @@ def distance(actual: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def assert_close_as_cpu(actual: torch.Tensor, cpu: torch.Tensor, reference: torch.Tensor) -> None:
-    """Holds the bfloat16 rule: `actual` is finite and no further from the float32 `reference` than `BFLOAT16_SLACK` times what the CPU is."""
+    """Holds the bfloat16 rule: `actual` is finite and at most `BFLOAT16_SLACK` times as far from the float32 `reference` as the CPU is."""
     assert torch.isfinite(actual).all(), "the device produced a value that is not finite"
     on_device, on_cpu = distance(actual, reference), distance(cpu, reference)
     assert on_cpu > 0, "the CPU's bfloat16 result equals float32: this comparison proves nothing"
@@ -91,14 +91,16 @@ def assert_same_weights(actual: torch.nn.Module, expected: torch.nn.Module, rtol
 
 
 def greedy(model: PreTrainedModel, inputs: dict[str, torch.Tensor], new_tokens: int = 16, **options: Any) -> torch.Tensor:
-    """Greedy continuation: int64 [batch, length], asserted to be on the device of the inputs (as `generate` promises), returned on the CPU."""
+    """Greedy continuation, int64 [batch, length]: on the device of the inputs (asserted), returned on the CPU."""
     output = model.generate(**inputs, do_sample=False, max_new_tokens=new_tokens, **options)
     expected = inputs["input_ids"].device
     assert output.device == expected, f"inputs were on {expected}, the output is on {output.device}"
     return output.cpu()
 
 
-def run_python(script: str, env: dict[str, str] | None = None, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:
+def run_python(
+    script: str, env: dict[str, str] | None = None, timeout: float = 240, check: bool = True
+) -> subprocess.CompletedProcess[str]:
     """Runs a script in a new interpreter; a failure shows its output.
 
     Args:
@@ -113,6 +115,7 @@ def run_python(script: str, env: dict[str, str] | None = None, timeout: float = 
         capture_output=True,
         text=True,
         timeout=timeout,
+        check=False,
     )
     if check:
         assert result.returncode == 0, f"exit code {result.returncode}\n--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"

@@ -68,14 +68,22 @@ def _qwen3() -> PreTrainedModel:
 def _gpt2() -> PreTrainedModel:
     return tf.GPT2LMHeadModel(
         tf.GPT2Config(
-            vocab_size=VOCAB_SIZE, n_embd=HIDDEN_SIZE, n_layer=2, n_head=4, n_positions=256, initializer_range=INITIALIZER_RANGE, **SPECIAL_TOKENS
+            vocab_size=VOCAB_SIZE,
+            n_embd=HIDDEN_SIZE,
+            n_layer=2,
+            n_head=4,
+            n_positions=256,
+            initializer_range=INITIALIZER_RANGE,
+            **SPECIAL_TOKENS,
         )
     )
 
 
 def _gemma3() -> PreTrainedModel:
     """Alternating sliding-window (8 tokens, shorter than the prompts) and full attention."""
-    config = tf.Gemma3TextConfig(**{**DECODER, "num_hidden_layers": 4}, sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 2)
+    config = tf.Gemma3TextConfig(
+        **{**DECODER, "num_hidden_layers": 4}, sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 2
+    )
     return tf.Gemma3ForCausalLM(config)
 
 

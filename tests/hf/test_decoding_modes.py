@@ -36,7 +36,7 @@ def both(name: str, device: str, **options: Any) -> tuple[torch.Tensor, torch.Te
 @pytest.mark.parametrize(
     "options",
     [{"temperature": 0.8}, {"top_k": 20}, {"top_p": 0.9, "top_k": 0}, {"min_p": 0.02, "repetition_penalty": 1.2}],
-    ids=lambda options: "+".join(options),
+    ids="+".join,
 )
 def test_seeded_sampling(name: str, options: dict[str, Any], device: str) -> None:
     """Inputs on the CPU: sampling draws from the CPU's generator, so the same seed gives the same text."""
@@ -68,7 +68,9 @@ def test_sampling_on_the_device_has_the_right_distribution(device: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "t5"])
-@pytest.mark.parametrize("options", [{"num_beams": 3}, {"num_beams": 4, "num_return_sequences": 2, "length_penalty": 0.5, "early_stopping": True}])
+@pytest.mark.parametrize(
+    "options", [{"num_beams": 3}, {"num_beams": 4, "num_return_sequences": 2, "length_penalty": 0.5, "early_stopping": True}]
+)
 def test_beam_search(name: str, options: dict[str, Any], device: str) -> None:
     expected, actual = both(name, device, do_sample=False, **options)
     assert torch.equal(actual, expected)
@@ -80,7 +82,9 @@ def test_beam_sampling_scores(inputs_on_device: bool, device: str) -> None:
     results = []
     for model in pair("qwen3", device):
         inputs = {key: value.to(model.device) if inputs_on_device else value for key, value in make_inputs("qwen3").items()}
-        results.append(model.generate(**inputs, num_beams=3, do_sample=False, max_new_tokens=8, return_dict_in_generate=True, output_scores=True))
+        results.append(
+            model.generate(**inputs, num_beams=3, do_sample=False, max_new_tokens=8, return_dict_in_generate=True, output_scores=True)
+        )
     assert torch.equal(results[1].sequences.cpu(), results[0].sequences)
     torch.testing.assert_close(results[1].sequences_scores.cpu(), results[0].sequences_scores, rtol=1e-5, atol=1e-5)
 

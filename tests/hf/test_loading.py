@@ -97,7 +97,9 @@ def test_change_of_dtype_while_loading(checkpoint: Path, device: str) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [True, False], ids=["threads", "no-threads"])
-def test_sharded_safetensors(sharded: Path, device: str, indexed_device: torch.device, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_safetensors(
+    sharded: Path, device: str, indexed_device: torch.device, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if asynchronous:
         monkeypatch.delenv("HF_DEACTIVATE_ASYNC_LOAD", raising=False)
     else:

@@ -48,7 +48,9 @@ def batch(step: int, device: str) -> dict[str, torch.Tensor]:
     return {key: torch.stack([item[key] for item in items]).to(device) for key in items[0]}
 
 
-def train(device: str, make: MakeOptimizer, dtype: torch.dtype = torch.float32, clip: bool = False) -> tuple[torch.nn.Module, torch.optim.Optimizer, list[float]]:
+def train(
+    device: str, make: MakeOptimizer, dtype: torch.dtype = torch.float32, clip: bool = False
+) -> tuple[torch.nn.Module, torch.optim.Optimizer, list[float]]:
     """Trains the tiny Llama for `STEPS` steps; returns it with its optimizer and the losses."""
     model = tiny_llama().to(device, dtype)
     optimizer = make(model.parameters())
@@ -124,7 +126,7 @@ class OperatorLog(TorchDispatchMode):
     ],
 )
 def test_form_that_runs(name: str, operator: str) -> None:
-    """torch picks the foreach form by itself on this device (on the CPU it would loop), and `fused=True` reaches the fused operator there."""
+    """torch picks the foreach form by itself here (on the CPU it would loop), and `fused=True` reaches the fused operator."""
     import torch_neuronx
 
     model = tiny_llama().to("neuron")
@@ -175,6 +177,8 @@ def test_grad_scaler(device: str) -> None:
         losses.append(loss.item())
         scales.append(scaler.get_scale())
         if step == 0:
-            assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()), "the overflowing step was not left out"
+            assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()), (
+                "the overflowing step was not left out"
+            )
     assert scales[0] == 2.0**39 and scales[-1] < scales[0]
     assert losses[-1] < 0.95 * losses[0]

@@ -21,7 +21,7 @@ VOCABULARY = 300
 
 
 def lora(model: PreTrainedModel, **options: Any) -> PeftModel:
-    """Adapters of rank 4 on attention projections and the head, with random (not zero) second matrices so that they matter from the start."""
+    """Adapters of rank 4 on attention projections and the head; the second matrices are random, so that they matter from the start."""
     torch.manual_seed(3)
     targets = ["q_proj", "v_proj", "lm_head"]
     config = LoraConfig(task_type=TaskType.CAUSAL_LM, r=4, lora_alpha=16, target_modules=targets, init_lora_weights=False, **options)
@@ -150,6 +150,8 @@ def test_sft_equals_cpu(data: Any, options: dict[str, Any], tmp_path: Path, devi
 def test_sft_defaults_with_lora(tmp_path: Path, device: str) -> None:
     """trl's own defaults (bfloat16, gradient checkpointing) and a LoRA configuration: the loss falls."""
     config = LoraConfig(task_type=TaskType.CAUSAL_LM, r=8, lora_alpha=32, target_modules="all-linear")
-    trainer = sft(tmp_path, device, sentences(), bf16=True, gradient_checkpointing=True, peft_config=config, max_steps=20, learning_rate=2e-2)
+    trainer = sft(
+        tmp_path, device, sentences(), bf16=True, gradient_checkpointing=True, peft_config=config, max_steps=20, learning_rate=2e-2
+    )
     losses = curve(trainer)
     assert sum(losses[-4:]) < 0.95 * sum(losses[:4])

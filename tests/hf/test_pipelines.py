@@ -187,7 +187,9 @@ def test_whisper_timestamps(device: str) -> None:
     )
     cpu_model = tf.WhisperForConditionalGeneration(config).eval()
     cpu_model.generation_config.no_timestamps_token_id = timestamps
-    features = tf.WhisperFeatureExtractor(feature_size=80, chunk_length=2)([sound["raw"] for sound in sounds()], sampling_rate=SAMPLING_RATE, return_tensors="pt")
+    features = tf.WhisperFeatureExtractor(feature_size=80, chunk_length=2)(
+        [sound["raw"] for sound in sounds()], sampling_rate=SAMPLING_RATE, return_tensors="pt"
+    )
     options = {"return_timestamps": True, "return_segments": True, "max_new_tokens": 16}
     expected = cpu_model.generate(features.input_features, **options)
     model = cpu_model.to(device)

@@ -66,7 +66,13 @@ def test_disable_compile(name: str) -> None:
 def test_compiled_logits_equal_eager_logits() -> None:
     """Tokens hide small errors: every step's logits of the compiled decode agree with the uncompiled ones."""
     _, model = on_device("qwen3")
-    options = {"cache_implementation": "static", "return_dict_in_generate": True, "output_logits": True, "max_new_tokens": NEW_TOKENS, "do_sample": False}
+    options = {
+        "cache_implementation": "static",
+        "return_dict_in_generate": True,
+        "output_logits": True,
+        "max_new_tokens": NEW_TOKENS,
+        "do_sample": False,
+    }
     inputs = make_inputs("qwen3")
     compiled = model.generate(**inputs, **options)
     eager = model.generate(**inputs, **options, disable_compile=True)
@@ -85,7 +91,7 @@ def test_metrics_describe_the_graph() -> None:
 
 
 def test_decode_runs_the_graph_not_eager() -> None:
-    """Most operators of the decode steps run inside the compiled program: the number of graphs alone would not show a graph that is never used."""
+    """Decode steps run inside the compiled program: the number of graphs alone would not show a graph that is never used."""
     calls: list[int] = []
     _, model = on_device("qwen3")
     hook = model.model.layers[0].mlp.register_forward_hook(lambda *_: None if torch.compiler.is_compiling() else calls.append(1))
@@ -129,7 +135,9 @@ def test_explicit_compile_config(mode: str) -> None:
     cpu_model, model = on_device("qwen3")
     inputs = make_inputs("qwen3")
     config = CompileConfig(backend="neuron", dynamic=False, mode=mode, fullgraph=True)
-    assert torch.equal(greedy(model, inputs, NEW_TOKENS, cache_implementation="static", compile_config=config), greedy(cpu_model, inputs, NEW_TOKENS))
+    assert torch.equal(
+        greedy(model, inputs, NEW_TOKENS, cache_implementation="static", compile_config=config), greedy(cpu_model, inputs, NEW_TOKENS)
+    )
     assert compiled_graphs() == 1
 
 
@@ -152,7 +160,9 @@ def test_seeded_sampling_is_the_same_compiled_or_not() -> None:
     outputs = []
     for where, options in ((cpu_model, {}), (model, {"disable_compile": True}), (model, {})):
         torch.manual_seed(5)
-        outputs.append(where.generate(**inputs, do_sample=True, top_k=50, max_new_tokens=NEW_TOKENS, cache_implementation="static", **options))
+        outputs.append(
+            where.generate(**inputs, do_sample=True, top_k=50, max_new_tokens=NEW_TOKENS, cache_implementation="static", **options)
+        )
     assert torch.equal(outputs[0], outputs[1])
     assert torch.equal(outputs[0], outputs[2])
     assert compiled_graphs() == 1

@@ -1,4 +1,4 @@
-"""`Trainer` on the device: found by itself, the CPU's loss curve in float32, checkpoints, accumulation, clipping, gradient checkpointing."""
+"""`Trainer` on the device: found by itself, the CPU's loss curve in float32, checkpoints, accumulation, clipping."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_loss_curve_equals_cpu(tmp_path: Path, device: str, indexed_device: torc
         {"dataloader_num_workers": 1, "dataloader_persistent_workers": True},
         {"torch_empty_cache_steps": 2, "dataloader_drop_last": True},
     ],
-    ids=lambda arguments: "+".join(arguments),
+    ids="+".join,
 )
 def test_loss_curve_equals_cpu_with(arguments: dict[str, Any], tmp_path: Path, device: str) -> None:
     assert_same_curves(train_on(device, tmp_path / "device", **arguments), train_on("cpu", tmp_path / "cpu", **arguments))
@@ -101,7 +101,13 @@ def test_gradient_checkpointing(use_reentrant: bool, tmp_path: Path, device: str
 def test_gradient_checkpointing_saves_memory(tmp_path: Path) -> None:
     peaks = []
     for checkpointing in (False, True):
-        trainer = make_trainer(tmp_path, model=tiny_llama(num_hidden_layers=6), gradient_checkpointing=checkpointing, per_device_train_batch_size=16, max_steps=2)
+        trainer = make_trainer(
+            tmp_path,
+            model=tiny_llama(num_hidden_layers=6),
+            gradient_checkpointing=checkpointing,
+            per_device_train_batch_size=16,
+            max_steps=2,
+        )
         torch.neuron.synchronize()
         torch.neuron.reset_peak_memory_stats()
         start = torch.neuron.memory_allocated()
@@ -131,10 +137,18 @@ def test_evaluation_and_prediction_equal_cpu(tmp_path: Path, device: str) -> Non
 
 def test_resumed_run_equals_uninterrupted(tmp_path: Path, device: str) -> None:
     """Twenty steps in one go, and ten steps after a checkpoint at step ten by a new Trainer: the same losses, the same bits."""
-    arguments = {"save_strategy": "steps", "save_steps": 10, "eval_strategy": "steps", "eval_steps": 5, "eval_dataset": Sequences(size=8, seed=1)}
+    arguments = {
+        "save_strategy": "steps",
+        "save_steps": 10,
+        "eval_strategy": "steps",
+        "eval_steps": 5,
+        "eval_dataset": Sequences(size=8, seed=1),
+    }
     whole = train_on(device, tmp_path, **arguments)
     checkpoint = tmp_path / "checkpoint-10"
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= {file.name for file in checkpoint.iterdir()}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= {
+        file.name for file in checkpoint.iterdir()
+    }
 
     resumed = make_trainer(tmp_path / "resumed", device, model=tiny_llama(seed=99), **arguments)
     resumed.train(resume_from_checkpoint=str(checkpoint))
@@ -157,7 +171,9 @@ def test_checkpoint_moves_between_devices(tmp_path: Path, device: str) -> None:
 
 def test_same_seed_same_run(tmp_path: Path, device: str) -> None:
     """Dropout on the device follows the Trainer's seed: two runs agree bit for bit, another seed differs."""
-    runs = [train_on(device, tmp_path / str(index), model=tiny_llama(attention_dropout=0.3), seed=seed) for index, seed in enumerate((5, 5, 6))]
+    runs = [
+        train_on(device, tmp_path / str(index), model=tiny_llama(attention_dropout=0.3), seed=seed) for index, seed in enumerate((5, 5, 6))
+    ]
     assert curve(runs[0]) == curve(runs[1])
     assert_same_weights(runs[0].model, runs[1].model)
     assert curve(runs[0]) != curve(runs[2])
@@ -228,5 +244,9 @@ def test_no_warning_about_the_device(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train_on(TEST_DEVICE, tmp_path, max_steps=2, bf16=True)
-    about_device = [str(warning.message) for warning in caught if any(word in str(warning.message).lower() for word in ("privateuse", "neuron", "pin_memory"))]
+    about_device = [
+        str(warning.message)
+        for warning in caught
+        if any(word in str(warning.message).lower() for word in ("privateuse", "neuron", "pin_memory"))
+    ]
     assert about_device == []

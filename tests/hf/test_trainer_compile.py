@@ -1,4 +1,4 @@
-"""`TrainingArguments(torch_compile=True)`: the backend `neuron` is chosen; forward and backward are compiled, the optimizer is not; shapes stay static."""
+"""`TrainingArguments(torch_compile=True)`: backend `neuron`; forward and backward compiled, the optimizer not; shapes stay static."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class _Lengths(Dataset[dict[str, torch.Tensor]]):
 
 
 def test_changed_shape_recompiles_and_is_counted(tmp_path: Path) -> None:
-    """Each new length adds a forward and a backward graph; a known length adds none. A dynamic graph would show as a third length for free."""
+    """Each new length adds a forward and a backward graph; a known length adds none. A dynamic graph would make the third free."""
     trainer, counter = compiled_run(tmp_path, data=_Lengths(), max_steps=len(_Lengths.order), train_sampling_strategy="sequential")
     assert counter.after_step == [2, 2, 4, 4, 6, 6, 6, 6]
     assert len(torch.neuron.get_dynamo_metrics()) == 6
