@@ -21,7 +21,7 @@ AliasSets::AliasSets(const Program& program) : parents_(static_cast<std::size_t>
   }
 }
 
-ValueId AliasSets::root(ValueId id) const {
+ValueId AliasSets::set_of(ValueId id) const {
   auto& parents = parents_;
   while (parents[static_cast<std::size_t>(id)] != id) {
     ValueId& parent = parents[static_cast<std::size_t>(id)];
@@ -35,7 +35,7 @@ void AliasSets::join(ValueId id, ValueId of) {
   while (static_cast<std::size_t>(id) >= parents_.size()) {
     parents_.push_back(static_cast<ValueId>(parents_.size()));
   }
-  parents_[static_cast<std::size_t>(root(id))] = root(of);
+  parents_[static_cast<std::size_t>(set_of(id))] = set_of(of);
 }
 
 }  // namespace neuron::compiler

@@ -13,13 +13,13 @@ class AliasSets {
  public:
   explicit AliasSets(const Program& program);
 
-  bool may_share(ValueId a, ValueId b) const { return root(a) == root(b); }
+  bool may_share(ValueId a, ValueId b) const { return set_of(a) == set_of(b); }
+  // A value that stands for the whole set; it changes when sets are joined.
+  ValueId set_of(ValueId id) const;
   // Records a value that was added after construction as sharing memory with `of`.
   void join(ValueId id, ValueId of);
 
  private:
-  ValueId root(ValueId id) const;
-
   mutable std::vector<ValueId> parents_;
 };
 

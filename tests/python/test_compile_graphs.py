@@ -327,3 +327,48 @@ def test_nothing_runs_on_the_host() -> None:
     compiled(x)
     assert {"aten::mm", "aten::_softmax"} <= set(get_executed_ops())
     assert graph_count() == 1
+
+
+def test_opaque_objects_pass_through_steps_in_python() -> None:
+    from torch_neuronx._C import ProgramBuilder, Value
+
+    class Handle:
+        pass
+
+    seen = []
+
+    def step(values: list[Any]) -> list[Any]:
+        handle, x = values
+        seen.append(handle)
+        return [x + 1, handle, 7]
+
+    kind = (torch.float32, [2], [1], DEVICE)
+    builder = ProgramBuilder("opaque")
+    handle, x = builder.add_input("object"), builder.add_input(kind)
+    results = builder.add_python_call("step", step, [handle, x], [kind, "object", "int"])
+    builder.set_outputs([Value(result) for result in results])
+    graph, given = builder.finish(), Handle()
+    result, returned, number = graph([given, torch.zeros(2, device=DEVICE)])
+    assert_same(result, torch.ones(2, device=DEVICE))
+    assert returned is given and seen == [given] and number == 7
+
+
+def test_a_program_refuses_wrong_calls() -> None:
+    from torch_neuronx._C import ProgramBuilder, Value
+
+    kind = (torch.float32, [2], [1], DEVICE)
+    builder = ProgramBuilder("wrong")
+    x = Value(builder.add_input(kind))
+    with pytest.raises(NotImplementedError, match="softneuron_tests::missing is not registered"):
+        builder.add_call("softneuron_tests::missing", (x,), {}, [kind])
+    with pytest.raises(ValueError, match="aten::neg has no argument 'alpha'"):
+        builder.add_call("aten::neg", (x,), {"alpha": 1}, [kind])
+    with pytest.raises(ValueError, match="aten::add misses its argument 'other'"):
+        builder.add_call("aten::add.Tensor", (x,), {}, [kind])
+    with pytest.raises(TypeError, match="cannot hand over an argument of type object"):
+        builder.add_call("aten::neg", (object(),), {}, [kind])
+    (y,) = builder.add_call("aten::neg", (x,), {}, [kind])
+    builder.set_outputs([Value(y)])
+    graph = builder.finish()
+    with pytest.raises(ValueError, match="takes 1 inputs, got 2"):
+        graph([torch.zeros(2, device=DEVICE)] * 2)

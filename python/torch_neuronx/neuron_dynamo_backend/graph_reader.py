@@ -68,7 +68,7 @@ def _python_function(
         args, kwargs = pytree.tree_unflatten(filled, spec)
         del filled
         results = result_spec.flatten_up_to(target(*args, **kwargs))
-        return [result if isinstance(result, (torch.Tensor, bool, int, float)) else None for result in results]
+        return list(results)
 
     return call
 

@@ -20,5 +20,6 @@ def report_recompilation(gm: torch.fx.GraphModule) -> None:
     if reason is None:
         return
     counters["neuron"]["recompilations"] += 1
+    reason = str(reason).splitlines()[0].split(": ", 1)[-1].strip()
     compile_id = torch._guards.CompileContext.current_compile_id()
-    log.warning("recompiling %s [%s] because %s", _place_of(gm), compile_id, str(reason).split(": ", 1)[-1])
+    log.warning("recompiling %s [%s] because %s", _place_of(gm), compile_id, reason)

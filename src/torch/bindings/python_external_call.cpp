@@ -7,6 +7,31 @@ namespace py = pybind11;
 
 namespace neuron::bindings {
 
+namespace {
+
+// A Python object that passes through a program untouched.
+class OpaqueObject final : public c10::ivalue::PyObjectHolder {
+ public:
+  explicit OpaqueObject(py::object object) : object_(std::move(object)) {}
+  ~OpaqueObject() override {
+    const py::gil_scoped_acquire gil;
+    object_ = py::object();
+  }
+
+  PyObject* getPyObject() override { return object_.ptr(); }
+  c10::InferredType tryToInferType() override { return c10::InferredType("an opaque object"); }
+  c10::IValue toIValue(const c10::TypePtr& /*type*/, std::optional<int32_t> /*repeat*/) override { refuse(); }
+  std::string toStr() override { return "an opaque object"; }
+  std::vector<at::Tensor> extractTensors() override { return {}; }
+
+ private:
+  [[noreturn]] static void refuse() { TORCH_CHECK_TYPE(false, "an opaque Python object reached an operator of the dispatcher"); }
+
+  py::object object_;
+};
+
+}  // namespace
+
 py::object to_python(const c10::IValue& value) {
   if (value.isTensor()) {
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(value.toTensor()));
@@ -19,6 +44,9 @@ py::object to_python(const c10::IValue& value) {
   }
   if (value.isDouble()) {
     return py::float_(value.toDouble());
+  }
+  if (value.isPyObject()) {
+    return py::reinterpret_borrow<py::object>(value.toPyObject());
   }
   TORCH_CHECK_TYPE(value.isNone(), "a compiled graph gave a value of type ", value.tagKind());
   return py::none();
@@ -44,7 +72,9 @@ c10::IValue from_python(py::handle object) {
   if (PyObject_HasAttrString(raw, "__index__") != 0) {  // torch.SymInt
     return py::int_(py::reinterpret_borrow<py::object>(object)).cast<std::int64_t>();
   }
-  throw py::type_error("a compiled graph takes tensors and numbers, not " + std::string(Py_TYPE(raw)->tp_name));
+  // Process groups and the like: only steps that call Python look at them.
+  return c10::IValue(
+      c10::intrusive_ptr<c10::ivalue::PyObjectHolder>(c10::make_intrusive<OpaqueObject>(py::reinterpret_borrow<py::object>(object))));
 }
 
 PythonExternalCall::~PythonExternalCall() {

@@ -7,7 +7,8 @@
 
 namespace neuron::bindings {
 
-// A value of the executor as a Python object and back: tensors, numbers, bool, None. Both need the interpreter lock.
+// A value of the executor as a Python object and back: tensors, numbers, bool, None; other objects pass through. Both need the
+// interpreter lock.
 pybind11::object to_python(const c10::IValue& value);
 c10::IValue from_python(pybind11::handle object);
 

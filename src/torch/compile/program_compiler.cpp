@@ -9,7 +9,7 @@
 
 #include "compiler/fingerprint.h"
 #include "compiler/liveness.h"
-#include "compiler/passes/dead_code.h"
+#include "compiler/passes/common_subexpressions.h"
 #include "compiler/passes/placement.h"
 #include "compiler/passes/reinplace.h"
 #include "runtime/environment.h"
@@ -95,6 +95,7 @@ CompiledProgram compile_program(ProgramBuilder builder, const std::optional<c10:
   } else {
     compiler::copy_host_operands(program);
   }
+  compiler::merge_common_subexpressions(program);
   compiler::reinplace_input_updates(program);
   CompiledProgram compiled;
   compiled.instruction_count = static_cast<int>(program.instructions.size());
