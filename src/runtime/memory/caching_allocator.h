@@ -93,7 +93,7 @@ class CachingAllocator {
   [[noreturn]] void fail(std::unique_lock<SpinLock>& lock, std::size_t bytes, MapResult reason);
   // From the bins of `pool`, split to size; nullptr when nothing fits.
   Block* take_cached(const Request& request, PoolKind pool, std::int64_t stream) noexcept;
-  // Last resort of requests below 16 MiB: free pieces of segments that larger blocks share.
+  // Last resort: free pieces of segments that hold blocks of another pool (never of the small one, whose segments are too fine-grained).
   Block* borrow(const Request& request, std::int64_t stream) noexcept;
   MapResult map_segment(const Request& request);
   // Makes a free block, which is in no list, the caller's.

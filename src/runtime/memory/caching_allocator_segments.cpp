@@ -62,9 +62,11 @@ void CachingAllocator::split(Block* block, std::size_t slot) noexcept {
 }
 
 Block* CachingAllocator::borrow(const Request& request, std::int64_t stream) noexcept {
-  for (std::size_t pool = pool_index(request.pool) + 1; pool < kPools; ++pool) {
-    if (Block* const block = take_cached(request, static_cast<PoolKind>(pool), stream)) {
-      return block;
+  for (const PoolKind pool : {PoolKind::kMedium, PoolKind::kHuge}) {
+    if (pool != request.pool) {
+      if (Block* const block = take_cached(request, pool, stream)) {
+        return block;
+      }
     }
   }
   return nullptr;

@@ -51,6 +51,21 @@ TEST(AllocatorLimit, ErrorContainsTheDocumentedPhrases) {
   CachingAllocator::free(block);
 }
 
+TEST(AllocatorLimit, HugeRequestTakesFreePieceOfAnotherPoolBeforeItFails) {
+  CachingAllocator allocator(0, 48 * kMiB, always_done);
+  Block* const medium = allocator.allocate(2 * kMiB);  // a segment of 32 MiB, of which 30 stay free
+  Block* const huge = allocator.allocate(16 * kMiB + kMiB);
+  Block* const other = allocator.allocate(12 * kMiB);
+  EXPECT_EQ(allocator.stats().num_ooms, 0);
+  EXPECT_LE(allocator.stats().reserved_bytes.all.current, static_cast<std::int64_t>(48 * kMiB));
+  for (Block* block : {medium, huge, other}) {
+    CachingAllocator::free(block);
+  }
+  EXPECT_EQ(allocator.stats().allocated_bytes.all.current, 0);
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.stats().reserved_bytes.all.current, 0);
+}
+
 TEST(AllocatorLimit, ReservedNeverExceedsTheHbmAndDeviceStaysUsable) {
   constexpr std::size_t kHbm = 70 * kMiB;
   CachingAllocator allocator(0, kHbm, always_done);
