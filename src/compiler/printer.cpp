@@ -29,7 +29,7 @@ std::string to_string(const Instruction& instruction, const Program& program) {
   text += instruction.opcode + "(";
   text += join(instruction.operands,
                [](const Operand& operand) { return (operand.name.empty() ? "" : operand.name + "=") + to_string(operand.value); });
-  text += ")";
+  text += ')';
   text += print_effect("writes", instruction.effects.writes);
   text += print_effect("views", instruction.effects.views);
   if (instruction.effects.ordered) {

@@ -84,13 +84,16 @@ class Reinplacer {
   bool convert_chain(ValueId input, ValueId final_value) {
     ValueId version = input;
     for (ValueId update : chain(input, final_value)) {
-      const std::size_t defined = *definition_of(program_, update);
-      const std::size_t copy = *final_copy_of(input);
-      if (may_convert(update, version, input, defined, defined)) {
-        version = convert(update, version, defined, defined);
+      const auto defined = definition_of(program_, update);
+      const auto copy = final_copy_of(input);
+      if (!defined || !copy) {
+        return false;
+      }
+      if (may_convert(update, version, input, *defined, *defined)) {
+        version = convert(update, version, *defined, *defined);
         final_value = update == final_value ? version : final_value;
-      } else if (update == final_value && is_read_only_by(program_, update, copy) && may_convert(update, version, input, defined, copy)) {
-        convert(update, version, defined, copy);
+      } else if (update == final_value && is_read_only_by(program_, update, *copy) && may_convert(update, version, input, *defined, *copy)) {
+        convert(update, version, *defined, *copy);
         return true;  // the update stands where the copy was
       } else {
         return false;
@@ -99,9 +102,12 @@ class Reinplacer {
     if (version == input && final_value != input) {
       return false;
     }
-    const std::size_t copy = *final_copy_of(input);
-    replace_uses(program_.instructions[copy].results, input);
-    program_.instructions.erase(program_.instructions.begin() + static_cast<std::ptrdiff_t>(copy));
+    const auto copy = final_copy_of(input);
+    if (!copy) {
+      return false;
+    }
+    replace_uses(program_.instructions[*copy].results, input);
+    program_.instructions.erase(program_.instructions.begin() + static_cast<std::ptrdiff_t>(*copy));
     return true;
   }
 
