@@ -6,6 +6,7 @@ The model is a name on the hub or a folder. Without `--model` it is a small one 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from typing import Any
 
@@ -99,7 +100,7 @@ def main() -> None:
 
     line("neuron", require_neuron())
     model_id = options.model or str(train_tiny.ensure_model())
-    line("from", model_id)
+    line("from", os.path.relpath(model_id) if os.path.isdir(model_id) else model_id)
     try:
         run(model_id, options.prompt, options.max_new_tokens, options.sample, options.no_compile)
     except OSError as error:  # no such model, or the hub cannot be reached: transformers says which
