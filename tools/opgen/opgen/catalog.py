@@ -7,21 +7,18 @@ builds them. torch itself is not imported.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-from .errors import OpgenError
-
-os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 from torchgen import local
 from torchgen.api import cpp
 from torchgen.api.types import DispatcherSignature
 from torchgen.gen import parse_native_yaml
 from torchgen.model import BackendIndex, DispatchKey, NativeFunction
+
+from .errors import OpgenError
 
 
 @dataclass(frozen=True)
