@@ -92,7 +92,8 @@ class Reinplacer {
       if (may_convert(update, version, input, *defined, *defined)) {
         version = convert(update, version, *defined, *defined);
         final_value = update == final_value ? version : final_value;
-      } else if (update == final_value && is_read_only_by(program_, update, *copy) && may_convert(update, version, input, *defined, *copy)) {
+      } else if (update == final_value && is_read_only_by(program_, update, *copy) &&
+                 may_convert(update, version, input, *defined, *copy)) {
         convert(update, version, *defined, *copy);
         return true;  // the update stands where the copy was
       } else {
