@@ -16,8 +16,8 @@ constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kFileOrShared = std::uint64_t{1} << 61;  // clear once a private mapping has its own copy of the page
 
 std::uintptr_t page_size() {
-  static const auto kSize = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  return kSize;
+  static const auto size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  return size;
 }
 
 class PageMap {
@@ -52,6 +52,8 @@ void release_file_pages(const void* begin, std::size_t bytes) noexcept {
   if (page >= end) {
     return;
   }
+  // The first whole page; the bytes themselves are not written.
+  auto* const base = static_cast<std::byte*>(const_cast<void*>(begin)) + (page * page_size() - address);
   const PageMap pages;
   std::array<std::uint64_t, 512> states;
   for (const auto start = page; page < end;) {
@@ -70,7 +72,7 @@ void release_file_pages(const void* begin, std::size_t bytes) noexcept {
       while (last < known && is_clean_file_page(states[last])) {
         ++last;
       }
-      ::madvise(reinterpret_cast<void*>((page + first) * page_size()), (last - first) * page_size(), MADV_DONTNEED);
+      ::madvise(base + (page - start + first) * page_size(), (last - first) * page_size(), MADV_DONTNEED);
       first = last;
     }
     page += known;
