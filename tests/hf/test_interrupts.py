@@ -110,8 +110,9 @@ trainer.train()
     finally:
         process.kill()
     assert time.monotonic() - start < 30
-    assert process.returncode in (130, -signal.SIGINT), stderr
-    assert "KeyboardInterrupt" in stderr
+    # 1: what the Trainer on the CPU ends with, too. Anything else (-6, -11) is a crash.
+    assert process.returncode in (1, 130, -signal.SIGINT), stderr
+    assert stderr.strip().splitlines()[-1].startswith("KeyboardInterrupt"), stderr
 
 
 def test_exit_with_everything_alive(tmp_path: Path) -> None:
