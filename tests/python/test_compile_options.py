@@ -289,3 +289,47 @@ def test_dynamo_knows_the_device() -> None:
     assert get_interface_for_device("neuron:1") is interface
     assert interface.is_bf16_supported() and not interface.is_triton_capable()
     interface.synchronize()
+
+
+def test_collectives_are_noticed() -> None:
+    from torch_neuronx.neuron_dynamo_backend.graph_reader import has_collectives
+
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    assert not has_collectives(graph)
+    graph.call_function(torch.ops._c10d_functional.all_reduce.default, (x, "sum", "0"))
+    assert has_collectives(graph)
+
+
+@torch.no_grad()
+def test_host_values_computed_inside_the_graph_are_copied() -> None:
+    weight, tokens = torch.arange(12.0).reshape(6, 2).to(DEVICE), torch.tensor([0, 2])
+    compiled = compile_neuron(lambda w, t: (torch.nn.functional.embedding(t + 1, w), w[t], w.mul(t.to(torch.float32))))
+    embedded, indexed, product = compiled(weight, tokens)
+    assert_same(embedded, weight[[1, 3]])
+    assert_same(indexed, weight[[0, 2]])
+    assert_same(product, weight * torch.tensor([0.0, 2.0], device=DEVICE))
+
+
+@torch.no_grad()
+def test_a_host_tensor_that_is_written_is_copied_after_the_write() -> None:
+    def function(x: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
+        first = x + host
+        host.add_(1)
+        return first + host
+
+    x, host = torch.ones(2, device=DEVICE), torch.zeros(2)
+    assert_same(compile_neuron(function)(x, host), torch.full((2,), 2.0, device=DEVICE))
+    assert_same(host, torch.ones(2))
+
+
+def test_two_cores_in_one_operator_are_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"neuron:0.*neuron:1|neuron:1.*neuron:0"):
+        compile_neuron(lambda a, b: a + b)(torch.ones(2, device="neuron:0"), torch.ones(2, device="neuron:1"))
+
+
+def test_a_device_without_index_is_the_current_core() -> None:
+    compiled = compile_neuron(lambda: torch.ones(2, device="neuron"))
+    assert compiled().device == DEVICE
+    with torch.neuron.device(1):
+        assert compiled().device == torch.device("neuron", 1)

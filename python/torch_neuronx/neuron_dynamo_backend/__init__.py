@@ -8,8 +8,12 @@ Limits that hold by design:
 - Shapes are static. A new shape is compiled anew, counted and logged; `dynamic=True` and `mark_dynamic` are refused.
 - A model on `neuron` may be called with CPU tensors: the graph copies them (`TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY=1` makes that an
   error). After a graph break the code between two graphs runs eagerly, where mixing devices is the usual error.
-- A graph whose tensors are all on the CPU is moved to the current core; its results come back as CPU tensors. Random numbers drawn in it
-  come from the core's generator.
+- A graph whose tensors are all on the CPU is moved to the current core. Its results come back as the CPU tensors that the code after it
+  expects, whatever `TORCH_NEURONX_RETAIN_DEVICE_MODE` says. Random numbers drawn in it come from the core's generator.
+- Importing the backend sets `torch._functorch.config.fake_tensor_prefer_device_type = "neuron"` (unless it is set already): that is how
+  Dynamo traces CPU tensors meeting device tensors. Eager operators still refuse the mixture.
+
+The logger is `torch_neuronx.compile`: a warning per recompilation with its reason, at level INFO a line per graph, at DEBUG its program.
 """
 
 import importlib
