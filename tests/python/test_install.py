@@ -266,10 +266,13 @@ def test_ctrl_c_stops_device_work():
             raise
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "working\n"
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    try:
+        assert process.stdout.readline() == "working\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert output == "still usable 3.0\n"
     assert process.returncode in (1, -signal.SIGINT)
     assert "KeyboardInterrupt" in errors
