@@ -142,6 +142,6 @@ def count_calls(function: Callable[..., Any], log: list[Any]) -> Callable[..., A
     return counted
 
 
-def tests_root() -> Path:
-    """Folder that holds this package; for subprocesses that import it."""
+def package_parent() -> Path:
+    """Folder that holds the package `hf`; for subprocesses that import it."""
     return Path(__file__).resolve().parent.parent

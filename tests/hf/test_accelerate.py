@@ -16,7 +16,7 @@ from accelerate import Accelerator, cpu_offload, dispatch_model
 from accelerate.utils import DistributedType, gather_object, release_memory, send_to_device, set_seed
 from torch.utils.data import DataLoader, TensorDataset
 
-from .helpers import assert_same_weights, greedy, tests_root
+from .helpers import assert_same_weights, greedy, package_parent
 from .model_zoo import make_inputs, make_model
 from .training import Sequences, tiny_llama
 
@@ -230,7 +230,7 @@ print(json.dumps([str(accelerator.device), accelerator.num_processes, accelerato
 def test_launch_one_process(tmp_path: Path) -> None:
     """`accelerate launch` on one core, chosen by `--gpu_ids`, which reaches the runtime as NEURON_RT_VISIBLE_CORES."""
     script = tmp_path / "train.py"
-    script.write_text(LAUNCHED.format(root=str(tests_root())) + "print(json.dumps(torch.neuron.device_count()))\n")
+    script.write_text(LAUNCHED.format(root=str(package_parent())) + "print(json.dumps(torch.neuron.device_count()))\n")
     options = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "bf16", "--dynamo_backend", "no", "--gpu_ids", "1"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ACCELERATE_")}
     command = [sys.executable, "-m", "accelerate.commands.launch", *options, str(script)]

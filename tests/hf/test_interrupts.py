@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from transformers import TrainerCallback
 
-from .helpers import TEST_DEVICE, run_json, tests_root
+from .helpers import TEST_DEVICE, package_parent, run_json
 from .training import curve, make_trainer, train_on
 
 pytestmark = pytest.mark.neuron_only
@@ -91,7 +91,7 @@ def test_ctrl_c_from_outside(tmp_path: Path) -> None:
     script.write_text(
         f"""
 import sys
-sys.path.insert(0, {str(tests_root())!r})
+sys.path.insert(0, {str(package_parent())!r})
 from pathlib import Path
 from hf.training import make_trainer
 trainer = make_trainer(Path({str(tmp_path)!r}), "neuron", max_steps=1_000_000, logging_steps=1_000_000)
@@ -119,7 +119,7 @@ def test_exit_with_everything_alive(tmp_path: Path) -> None:
     """A process may end with models, optimizers, workers, streams and threads that hold device tensors alive."""
     script = f"""
     import sys, threading, time, json, torch
-    sys.path.insert(0, {str(tests_root())!r})
+    sys.path.insert(0, {str(package_parent())!r})
     from pathlib import Path
     from hf.training import make_trainer
     trainer = make_trainer(Path({str(tmp_path)!r}), "neuron", max_steps=3, dataloader_num_workers=1, dataloader_persistent_workers=True)

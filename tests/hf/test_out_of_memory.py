@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .helpers import run_json, tests_root
+from .helpers import package_parent, run_json
 from .model_zoo import make_model
 
 pytestmark = pytest.mark.neuron_only
@@ -39,7 +39,7 @@ def test_trainer_finds_a_batch_size(tmp_path: Path) -> None:
     """`auto_find_batch_size=True` on a small device: training goes on with a smaller batch and learns."""
     script = f"""
     import sys, json, torch
-    sys.path.insert(0, {str(tests_root())!r})
+    sys.path.insert(0, {str(package_parent())!r})
     from pathlib import Path
     from hf.training import curve, make_trainer
     trainer = make_trainer(Path({str(tmp_path)!r}), "neuron", auto_find_batch_size=True, per_device_train_batch_size=256, max_steps=4)
@@ -58,7 +58,7 @@ def test_model_larger_than_the_device(tmp_path: Path) -> None:
     script = f"""
     import sys, json, gc, torch
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-    sys.path.insert(0, {str(tests_root())!r})
+    sys.path.insert(0, {str(package_parent())!r})
     from hf.model_zoo import DECODER
     big = {str(tmp_path / "big")!r}
     size = {{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 6}}

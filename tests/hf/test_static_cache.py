@@ -63,23 +63,20 @@ def test_disable_compile(name: str) -> None:
     assert torch.equal(static, greedy(cpu_model, inputs, NEW_TOKENS))
 
 
-def test_compiled_logits_equal_eager_logits() -> None:
-    """Tokens hide small errors: every step's logits of the compiled decode agree with the uncompiled ones."""
-    _, model = on_device("qwen3")
-    options = {
-        "cache_implementation": "static",
-        "return_dict_in_generate": True,
-        "output_logits": True,
-        "max_new_tokens": NEW_TOKENS,
-        "do_sample": False,
-    }
+def test_logits_of_every_step() -> None:
+    """Tokens hide small errors: at every step the compiled decode, the uncompiled one and the CPU with a dynamic cache agree on the logits."""
+    cpu_model, model = on_device("qwen3")
+    options = {"return_dict_in_generate": True, "output_logits": True, "max_new_tokens": NEW_TOKENS, "do_sample": False}
     inputs = make_inputs("qwen3")
-    compiled = model.generate(**inputs, **options)
-    eager = model.generate(**inputs, **options, disable_compile=True)
+    expected = cpu_model.generate(**inputs, **options)
+    eager = model.generate(**inputs, **options, cache_implementation="static", disable_compile=True)
+    assert compiled_graphs() == 0
+    compiled = model.generate(**inputs, **options, cache_implementation="static")
     assert compiled_graphs() == 1
-    assert len(compiled.logits) == NEW_TOKENS
-    for step, (left, right) in enumerate(zip(compiled.logits, eager.logits, strict=True)):
-        assert distance(left, right) < 1e-5, f"step {step}"
+    assert len(compiled.logits) == len(eager.logits) == len(expected.logits) == NEW_TOKENS
+    for step in range(NEW_TOKENS):
+        assert distance(eager.logits[step], expected.logits[step]) < 1e-5, f"eager, step {step}"
+        assert distance(compiled.logits[step], expected.logits[step]) < 1e-5, f"compiled, step {step}"
 
 
 def test_metrics_describe_the_graph() -> None:
