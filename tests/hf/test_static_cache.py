@@ -64,7 +64,7 @@ def test_disable_compile(name: str) -> None:
 
 
 def test_logits_of_every_step() -> None:
-    """Tokens hide small errors: at every step the compiled decode, the uncompiled one and the CPU with a dynamic cache agree on the logits."""
+    """Tokens hide small errors: at every step the compiled decode, the uncompiled one and the CPU agree on the logits."""
     cpu_model, model = on_device("qwen3")
     options = {"return_dict_in_generate": True, "output_logits": True, "max_new_tokens": NEW_TOKENS, "do_sample": False}
     inputs = make_inputs("qwen3")
