@@ -259,4 +259,9 @@ class TestEvents:
 
     def test_waiting_across_devices(self) -> None:
         event = torch.accelerator.current_stream("neuron:0").record_event()
-        torch.accelerator.current_stream("neuron:1").wait_event(event)
+        waiting = torch.accelerator.current_stream("neuron:1")
+        waiting.wait_event(event)
+        assert event.device == torch.device("neuron:0")
+        assert waiting.device == torch.device("neuron:1")
+        assert event.query()
+        assert waiting.query()
