@@ -1,0 +1,99 @@
+"""The suites: which test files each has, where they run, and what the quick mode keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.ecosystem import paths, sources
+
+# Files that say nothing about one device in one process: other accelerators, quantization libraries, trackers, several processes.
+PEFT_LEFT_OUT = {
+    "test_common_gpu": "CUDA and XPU only",
+    "test_gpu_examples": "CUDA and XPU only",
+    "test_gptqmodel": "needs the quantization library gptqmodel",
+    "test_lora_megatron": "needs megatron and several processes",
+    "test_hub_features": "tests the hub",
+}
+ACCELERATE_LEFT_OUT = {
+    "test_multidevice": "several processes",
+    "test_tpu": "TPU only",
+    "test_fp8": "CUDA only",
+    "test_sagemaker": "tests a cloud service",
+    "test_quantization": "needs the quantization library bitsandbytes",
+    "test_tracking": "experiment trackers: no device involved",
+    "test_examples": "needs the examples folder, which the source package does not hold",
+    "test_imports": "measures import times in subprocesses: no device involved",
+}
+PEFT_QUICK = {"test_mixed", "test_lora_variants", "test_low_level_api", "test_vera"}
+ACCELERATE_QUICK = {"test_accelerator", "test_data_loader", "test_modeling_utils", "test_scheduler"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One test file (or a part of it), run in one process per device.
+
+    Attributes:
+        name: part of the result file's name.
+        arguments: what pytest gets.
+        folder: working folder, which is also pytest's root: test ids are relative to it.
+        sites: folders put before the environment's packages.
+        environment: further variables.
+        quick: whether the quick mode runs it.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    folder: Path
+    sites: tuple[Path, ...] = (paths.SITE,)
+    environment: dict[str, str] = field(default_factory=dict)
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named group of units. `units` prepares what they need (downloads, trees) and lists them."""
+
+    name: str
+    title: str
+    units: Callable[[], list[Unit]]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def _foreign(package: str, left_out: dict[str, str], quick: set[str]) -> list[Unit]:
+    """Units of the tests in a source package, one per file."""
+    tree = sources.test_tree(package)
+    names = [path.stem for path in sorted((tree / "tests").glob("test_*.py")) if path.stem not in left_out]
+    return [Unit(name, (f"tests/{name}.py",), tree, quick=name in quick) for name in names]
+
+
+def _own(*names: str, sites: tuple[Path, ...] = (paths.SITE,), quick: bool = True) -> list[Unit]:
+    """Units of this project's own files below `own/`, which no other pytest run collects."""
+    return [Unit(name, (f"tests/ecosystem/own/{name}.py",), paths.ROOT, sites=sites, quick=quick) for name in names]
+
+
+def _peft() -> list[Unit]:
+    return _foreign("peft", PEFT_LEFT_OUT, PEFT_QUICK)
+
+
+def _accelerate() -> list[Unit]:
+    return _foreign("accelerate", ACCELERATE_LEFT_OUT, ACCELERATE_QUICK)
+
+
+def _timm() -> list[Unit]:
+    sources.install_requirements(paths.VISION_REQUIREMENTS, paths.VISION_SITE)
+    return _own("timm_models", sites=(paths.VISION_SITE, paths.SITE))
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("accelerate", "tests of accelerate's source package", _accelerate, ACCELERATE_LEFT_OUT),
+        Suite("accelerate-scripts", "`accelerate/test_utils/scripts`, one process", lambda: _own("accelerate_scripts")),
+        Suite("peft", "tests of peft's source package", _peft, PEFT_LEFT_OUT),
+        Suite("timm", "timm: forward, backward and training steps against the CPU", _timm),
+        Suite("diffusers", "diffusers: UNet and DiT pipelines from configurations", lambda: _own("diffusers_pipelines")),
+        Suite("sentence-transformers", "sentence-transformers: encoding, similarity, fitting", lambda: _own("sentence_vectors")),
+    )
+}
