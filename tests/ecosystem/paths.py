@@ -10,6 +10,7 @@ WORK = ROOT / "build" / "ecosystem"
 
 PLUGINS = HERE / "plugins"
 OWN_TESTS = HERE / "own"
+COMMON_MODEL_TESTS = OWN_TESTS / "transformers_common"
 EXPECTATIONS = HERE / "expectations.yaml"
 REQUIREMENTS = HERE / "requirements.txt"
 VISION_REQUIREMENTS = HERE / "requirements-vision.txt"

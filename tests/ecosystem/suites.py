@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,7 @@ ACCELERATE_LEFT_OUT = {
     "test_examples": "needs the examples folder, which the source package does not hold",
     "test_imports": "measures import times in subprocesses: no device involved",
 }
+ARCHITECTURES_PER_UNIT = 5
 PEFT_QUICK = {"test_mixed", "test_lora_variants", "test_low_level_api", "test_vera"}
 ACCELERATE_QUICK = {"test_accelerator", "test_data_loader", "test_modeling_utils", "test_scheduler"}
 
@@ -81,6 +84,24 @@ def _accelerate() -> list[Unit]:
     return _foreign("accelerate", ACCELERATE_LEFT_OUT, ACCELERATE_QUICK)
 
 
+def _transformers() -> list[Unit]:
+    """Units of a few architectures each: importing transformers takes longer than testing a small model."""
+    tree = sources.test_tree("transformers")
+    for missing in ("exporters", "generation"):
+        shutil.copytree(paths.COMMON_MODEL_TESTS / "missing" / missing, tree / "tests" / missing, dirs_exist_ok=True)
+    text = (paths.COMMON_MODEL_TESTS / "architectures.py").read_text(encoding="utf-8")
+    names = re.findall(r'^    "(\w+)": _', text, flags=re.M)
+    units = []
+    for first in range(0, len(names), ARCHITECTURES_PER_UNIT):
+        group = names[first : first + ARCHITECTURES_PER_UNIT]
+        environment = {"ECOSYSTEM_ARCHITECTURES": ",".join(group)}
+        # The file is copied beside the tests, because ids of tests are relative to the folder.
+        shutil.copy(paths.COMMON_MODEL_TESTS / "model_tests.py", tree / "model_tests.py")
+        sites = (tree, paths.COMMON_MODEL_TESTS, paths.SITE)
+        units.append(Unit("-".join(group), ("model_tests.py",), tree, sites, environment, quick=first == 0))
+    return units
+
+
 def _timm() -> list[Unit]:
     sources.install_requirements(paths.VISION_REQUIREMENTS, paths.VISION_SITE)
     return _own("timm_models", sites=(paths.VISION_SITE, paths.SITE))
@@ -92,6 +113,7 @@ SUITES = {
         Suite("accelerate", "tests of accelerate's source package", _accelerate, ACCELERATE_LEFT_OUT),
         Suite("accelerate-scripts", "`accelerate/test_utils/scripts`, one process", lambda: _own("accelerate_scripts")),
         Suite("peft", "tests of peft's source package", _peft, PEFT_LEFT_OUT),
+        Suite("transformers", "common model tests of transformers' source package, by architecture", _transformers),
         Suite("timm", "timm: forward, backward and training steps against the CPU", _timm),
         Suite("diffusers", "diffusers: UNet and DiT pipelines from configurations", lambda: _own("diffusers_pipelines")),
         Suite("sentence-transformers", "sentence-transformers: encoding, similarity, fitting", lambda: _own("sentence_vectors")),
