@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import shutil
+import signal
 import sys
 
 from tests.ecosystem import paths, sources
@@ -43,6 +44,8 @@ def _selected(arguments: argparse.Namespace) -> dict[str, list[Unit]]:
 def main() -> int:
     """Entry point; returns the exit code: 0 where everything that passes on the CPU passes on `neuron`."""
     arguments = _parser().parse_args()
+    # Ended from outside, it ends its test processes like on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = _selected(arguments)
     if arguments.command == "list":
         for name, units in chosen.items():

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -21,6 +22,9 @@ from tests.ecosystem.suites import Unit
 # Exit codes of pytest that mean that it came to its end: all passed, some failed, files could not be imported, nothing to run.
 CAME_TO_AN_END = {0, 1, 2, 5}
 MOST_CRASHES = 25
+# Process groups of the tests that run now.
+RUNNING: set[int] = set()
+STOPPED = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -68,22 +72,28 @@ def environment(job: Job, limits: Limits) -> dict[str, str]:
     return variables
 
 
+def _end(group: int) -> None:
+    """End a test process and everything that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
 def _run_process(job: Job, limits: Limits, log: Path) -> int | None:
     """Exit code of one pytest process, None where it ran out of time."""
-    command = [sys.executable, "-m", "pytest", "-c", str(paths.HERE / "pytest.ini"), f"--rootdir={job.unit.folder}"]
-    command += [f"--timeout={limits.test_seconds}", *job.unit.arguments]
+    command = [sys.executable, "-m", "pytest", f"--timeout={limits.test_seconds}", *job.unit.arguments]
     with log.open("a", encoding="utf-8") as output:
         # A session of its own, so that what a test leaves running ends with it.
         process = subprocess.Popen(
             command, cwd=job.unit.folder, env=environment(job, limits), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+        RUNNING.add(process.pid)
         try:
             return process.wait(timeout=limits.process_seconds)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            RUNNING.discard(process.pid)
+            _end(process.pid)
             process.wait()
 
 
@@ -107,6 +117,8 @@ def run_job(job: Job, limits: Limits) -> None:
     log = record.with_suffix(".log")
     for _ in range(MOST_CRASHES):
         code = _run_process(job, limits, log)
+        if STOPPED.is_set():
+            return
         if code in CAME_TO_AN_END:
             break
         reason = "the process ran out of time" if code is None else f"the process ended with exit code {code}"
@@ -136,5 +148,9 @@ def run_jobs(jobs: list[Job], limits: Limits, workers: int) -> None:
                 minutes = (time.monotonic() - began) / 60
                 print(f"[{count}/{len(waiting)}, {minutes:.1f} min] {job.suite} {job.unit.name} on {job.device}: {text}", flush=True)
         except BaseException:
+            # Interrupted: leave nothing running, and no outcome for what was; the next run goes on there.
+            STOPPED.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            for group in list(RUNNING):
+                _end(group)
             raise

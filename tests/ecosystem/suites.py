@@ -73,7 +73,7 @@ def _foreign(package: str, left_out: dict[str, str], quick: set[str]) -> list[Un
 
 def _own(*names: str, sites: tuple[Path, ...] = (paths.SITE,), quick: bool = True) -> list[Unit]:
     """Units of this project's own files below `own/`, which no other pytest run collects."""
-    return [Unit(name, (f"tests/ecosystem/own/{name}.py",), paths.ROOT, sites=sites, quick=quick) for name in names]
+    return [Unit(name, (f"own/{name}.py",), paths.HERE, sites=sites, quick=quick) for name in names]
 
 
 def _peft() -> list[Unit]:

@@ -83,5 +83,7 @@ class Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record into the file that the runner names."""
-    config.pluginmanager.register(Recorder(Path(os.environ["ECOSYSTEM_RECORD"])), "ecosystem-recorder")
+    """Record into the file that the runner names; not in processes that tests start, which are part of a test."""
+    path = os.environ.pop("ECOSYSTEM_RECORD", None)
+    if path is not None:
+        config.pluginmanager.register(Recorder(Path(path)), "ecosystem-recorder")

@@ -16,7 +16,11 @@ from transformers.testing_utils import torch_device
 STEPS = 3
 # With the default of 0.02 a small model almost ignores its input, and a device that computes wrongly would still be close.
 WIDE_INITIALIZATION = {"initializer_range": 0.25, "init_std": 0.25, "initializer_factor": 4.0}
-TOLERANCES = {torch.float32: {"rtol": 1e-4, "atol": 1e-5}, torch.bfloat16: {"rtol": 5e-2, "atol": 5e-2}}
+TOLERANCES = {
+    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
+    torch.float16: {"rtol": 5e-3, "atol": 5e-3},
+    torch.bfloat16: {"rtol": 5e-2, "atol": 5e-2},
+}
 
 
 def floating_tensors(value: Any) -> Iterator[Tensor]:
@@ -78,6 +82,18 @@ class DeviceAgainstCpuMixin:
             with self.subTest(type(model).__name__), torch.no_grad():
                 expected = reference.bfloat16()(**halved)
                 self._assert_outputs_agree(expected, model.bfloat16()(**on(torch_device, halved)), torch.bfloat16)
+
+    def test_own_float16_attention_equals_cpu(self) -> None:
+        """Each implementation on its own; the common tests compare them with each other, with tolerances for `cpu` and `cuda` only."""
+        for reference, model, inputs in self._models():
+            if not (self.has_attentions and reference._supports_sdpa):
+                self.skipTest("one implementation of attention only")
+            halved = {name: value.half() if value.is_floating_point() else value for name, value in inputs.items()}
+            for implementation in ("eager", "sdpa"):
+                with self.subTest(f"{type(model).__name__} {implementation}"), torch.no_grad():
+                    for side in (reference, model):
+                        side.half().set_attn_implementation(implementation)
+                    self._assert_outputs_agree(reference(**halved), model(**on(torch_device, halved)), torch.float16)
 
     def test_own_gradients_equal_cpu(self) -> None:
         for reference, model, inputs in self._models():

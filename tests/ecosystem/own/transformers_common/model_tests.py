@@ -1,6 +1,6 @@
 """One test class per architecture: the common model tests of transformers' source package, and own comparisons with the CPU.
 
-Which architectures: the environment variable `ECOSYSTEM_ARCHITECTURES`, names separated by commas. The ecosystem runner copies this file beside
+Which architectures: the environment variable `ECOSYSTEM_ARCHITECTURES`, names separated by commas. The runner copies this file beside
 the source package's `tests`, and runs it there.
 """
 
