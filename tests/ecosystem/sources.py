@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -70,6 +71,19 @@ def test_tree(package: str) -> Path:
         _stay_offline(path)
     (tree / ".complete").touch()
     return tree
+
+
+def hub_stand_ins() -> None:
+    """Fill the suites' hub cache with small random models under the names that tests ask for."""
+    script = paths.HERE / "stand_ins.py"
+    digest = hashlib.sha256(script.read_bytes() + (paths.COMMON_MODEL_TESTS / "architectures.py").read_bytes()).hexdigest()
+    stamp = paths.HUB / ".made"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
+        return
+    print("== making small random models", flush=True)
+    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "HF_HUB_OFFLINE": "1"}
+    subprocess.run([sys.executable, "-m", "tests.ecosystem.stand_ins", str(paths.HUB)], check=True, cwd=paths.ROOT, env=variables)
+    stamp.write_text(digest, encoding="utf-8")
 
 
 def _stay_offline(path: Path) -> None:

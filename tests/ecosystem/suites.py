@@ -29,7 +29,15 @@ ACCELERATE_LEFT_OUT = {
     "test_imports": "measures import times in subprocesses: no device involved",
 }
 ARCHITECTURES_PER_UNIT = 5
-PEFT_QUICK = {"test_mixed", "test_lora_variants", "test_low_level_api", "test_vera"}
+# Files with thousands of tests, in parts that take some minutes each.
+SHARDS = {
+    "test_custom_models": 10,
+    "test_decoder_models": 8,
+    "test_encoder_decoder_models": 2,
+    "test_feature_extraction_models": 2,
+    "test_seq_classifier": 2,
+}
+PEFT_QUICK = {"test_custom_models", "test_mixed", "test_lora_variants", "test_low_level_api", "test_vera"}
 ACCELERATE_QUICK = {"test_accelerator", "test_data_loader", "test_modeling_utils", "test_scheduler"}
 
 
@@ -65,10 +73,18 @@ class Suite:
 
 
 def _foreign(package: str, left_out: dict[str, str], quick: set[str]) -> list[Unit]:
-    """Units of the tests in a source package, one per file."""
+    """Units of the tests in a source package, one per file, or several where a file has thousands of tests."""
     tree = sources.test_tree(package)
-    names = [path.stem for path in sorted((tree / "tests").glob("test_*.py")) if path.stem not in left_out]
-    return [Unit(name, (f"tests/{name}.py",), tree, quick=name in quick) for name in names]
+    units = []
+    for path in sorted((tree / "tests").glob("test_*.py")):
+        if path.stem in left_out:
+            continue
+        shards = SHARDS.get(path.stem, 1)
+        for shard in range(shards):
+            name = path.stem if shards == 1 else f"{path.stem}-{shard + 1}of{shards}"
+            environment = {"ECOSYSTEM_SHARD": f"{shard}/{shards}"}
+            units.append(Unit(name, (f"tests/{path.name}",), tree, environment=environment, quick=path.stem in quick and shard == 0))
+    return units
 
 
 def _own(*names: str, sites: tuple[Path, ...] = (paths.SITE,), quick: bool = True) -> list[Unit]:
@@ -77,6 +93,7 @@ def _own(*names: str, sites: tuple[Path, ...] = (paths.SITE,), quick: bool = Tru
 
 
 def _peft() -> list[Unit]:
+    sources.hub_stand_ins()
     return _foreign("peft", PEFT_LEFT_OUT, PEFT_QUICK)
 
 

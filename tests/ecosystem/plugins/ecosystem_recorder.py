@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -52,11 +53,12 @@ class Recorder:
             raise pytest.UsageError(f"this run is for {wanted}, but torch.neuron is {'loaded' if loaded else 'missing'}")
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what an earlier run of the same file has already recorded."""
-        again = [item for item in items if item.nodeid in self.known]
-        items[:] = [item for item in items if item.nodeid not in self.known]
-        if again:
-            config.hook.pytest_deselected(items=again)
+        """Leave out what belongs to other parts of a divided file, and what an earlier run has already recorded."""
+        shard, shards = (int(number) for number in os.environ.get("ECOSYSTEM_SHARD", "0/1").split("/"))
+        mine = [item for item in items if zlib.crc32(item.nodeid.encode()) % shards == shard and item.nodeid not in self.known]
+        chosen = {item.nodeid for item in mine}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+        items[:] = mine
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file that cannot be imported, or skips itself, is one test of its own."""
