@@ -28,6 +28,11 @@ ACCELERATE_LEFT_OUT = {
     "test_examples": "needs the examples folder, which the source package does not hold",
     "test_imports": "measures import times in subprocesses: no device involved",
 }
+# Both skip themselves on the CPU, so there is nothing to compare, and take most of the time.
+COMMON_MODEL_TESTS_LEFT_OUT = {
+    "test_flex_attention_with_grads": "compiles with Inductor, which has no code generator for the device",
+    "test_can_load_with_global_device_set": "starts a process of its own for every architecture; `tests/hf/test_loading.py` has the case",
+}
 ARCHITECTURES_PER_UNIT = 5
 # Files with thousands of tests, in parts that take some minutes each.
 SHARDS = {
@@ -115,7 +120,8 @@ def _transformers() -> list[Unit]:
         # The file is copied beside the tests, because ids of tests are relative to the folder.
         shutil.copy(paths.COMMON_MODEL_TESTS / "model_tests.py", tree / "model_tests.py")
         sites = (tree, paths.COMMON_MODEL_TESTS, paths.SITE)
-        units.append(Unit("-".join(group), ("model_tests.py",), tree, sites, environment, quick=first == 0))
+        arguments = ("model_tests.py", "-k", " and ".join(f"not {test}" for test in COMMON_MODEL_TESTS_LEFT_OUT))
+        units.append(Unit("-".join(group), arguments, tree, sites, environment, quick=first == 0))
     return units
 
 
@@ -130,7 +136,7 @@ SUITES = {
         Suite("accelerate", "tests of accelerate's source package", _accelerate, ACCELERATE_LEFT_OUT),
         Suite("accelerate-scripts", "`accelerate/test_utils/scripts`, one process", lambda: _own("accelerate_scripts")),
         Suite("peft", "tests of peft's source package", _peft, PEFT_LEFT_OUT),
-        Suite("transformers", "common model tests of transformers' source package, by architecture", _transformers),
+        Suite("transformers", "common model tests of transformers' source package", _transformers, COMMON_MODEL_TESTS_LEFT_OUT),
         Suite("timm", "timm: forward, backward and training steps against the CPU", _timm),
         Suite("diffusers", "diffusers: UNet and DiT pipelines from configurations", lambda: _own("diffusers_pipelines")),
         Suite("sentence-transformers", "sentence-transformers: encoding, similarity, fitting", lambda: _own("sentence_vectors")),
