@@ -13,7 +13,7 @@ DEVICE = os.environ["ECOSYSTEM_DEVICE"]
 SIZE = 64
 CLASSES = 7
 
-# A torchvision for CUDA beside a CPU build of torch cannot load its library, and cannot be imported without the operators that this defines.
+# A torchvision for CUDA beside a CPU build of torch cannot load its library, nor be imported without the operators that this defines.
 # Nothing here runs them; they are declared in its place.
 OPERATORS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
