@@ -8,6 +8,8 @@
 
 #include "runtime/current_device.h"
 #include "runtime/error.h"
+#include "runtime/guard/access_scope.h"
+#include "runtime/guard/guarded_ranges.h"
 #include "runtime/telemetry.h"
 
 namespace neuron::runtime {
@@ -82,6 +84,7 @@ void Runtime::initialize() {
   if (initialized()) {
     return;
   }
+  static_cast<void>(Environment::process().boolean("SOFTNEURON_GUARD"));  // read when the process starts; refused here if it is bad
   const auto& cores = visible.cores();
   auto streams = std::make_unique<StreamRegistry>(static_cast<int>(cores.size()), read_stream_mode(Environment::process()));
   std::vector<std::unique_ptr<CachingAllocator>> allocators;
@@ -140,12 +143,15 @@ StreamRegistry& Runtime::streams() {
   return *streams_;
 }
 
-// Lock order: initialisation, allocators by index, streams, telemetry. An allocator asks the stream registry while it holds its own lock;
-// nothing takes them the other way round.
+// Lock order: initialisation, allocators by index, guard, streams, telemetry. An allocator asks the stream registry while it holds its own
+// lock; nothing takes them the other way round.
 void Runtime::before_fork() noexcept {
   initialize_lock_.lock();
   for (const auto& allocator : allocators_) {
     allocator->lock().lock();
+  }
+  if (guard::active()) {
+    guard::ranges_lock().lock();
   }
   if (streams_ != nullptr) {
     streams_->lock().lock();
@@ -158,6 +164,9 @@ void Runtime::release_locks() noexcept {
   if (streams_ != nullptr) {
     streams_->lock().unlock();
   }
+  if (guard::active()) {
+    guard::ranges_lock().unlock();
+  }
   for (const auto& allocator : allocators_) {
     allocator->lock().unlock();
   }
@@ -168,6 +177,9 @@ void Runtime::after_fork_in_parent() noexcept { release_locks(); }
 
 void Runtime::after_fork_in_child() noexcept {
   forked_thread_is_main();
+  if (guard::active()) {
+    guard::forget_other_threads();
+  }
   if (initialized()) {
     bad_fork_.store(true, std::memory_order_relaxed);
     initialized_.store(false, std::memory_order_relaxed);

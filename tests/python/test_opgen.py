@@ -146,7 +146,7 @@ def test_each_registered_operator_is_registered_once_under_its_index(plan: Plan)
     files = render(plan, 8)
     names = re.findall(r'^    \{"aten::([\w.]+)", (true|false)\},$', files["op_names.cpp"], re.MULTILINE)
     registrations = re.findall(
-        r'library\.impl\("([\w.]+)", TORCH_FN\(\((?:Alias|Native)Kernel<(\d+), ',
+        r'library\.impl\("([\w.]+)", TORCH_FN\(\((?:Alias|Native|Metadata)Kernel<(\d+), ',
         "".join(text for name, text in files.items() if name.startswith("ops_")),
     )
     expected = {name for name, decision in plan.decisions.items() if decision.strategy in REGISTERED}

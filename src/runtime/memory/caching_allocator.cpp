@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "runtime/error.h"
+#include "runtime/guard/access_scope.h"
+#include "runtime/guard/guarded_ranges.h"
 #include "runtime/memory/out_of_memory.h"
 
 namespace neuron::runtime {
@@ -38,7 +40,11 @@ CachingAllocator::~CachingAllocator() {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
       delete block->uses;
     }
-    source_.unmap(segment->base, segment->size);
+    if (segment->guarded != nullptr) {
+      guard::release_range(segment->guarded);
+    } else {
+      source_.unmap(segment->base, segment->size);
+    }
   }
 }
 
@@ -66,6 +72,9 @@ Block* CachingAllocator::allocate_slow(std::unique_lock<SpinLock>& lock, std::si
     fail(lock, bytes, MapResult::kHbmExhausted);  // no use in giving up the cache for it
   }
   const Request request{bytes, usable_size(bytes), pool_of(bytes)};
+  if (guard::active()) [[unlikely]] {
+    return allocate_guarded(lock, request, stream);
+  }
   constexpr int kAttempts = 2;
   MapResult result = MapResult::kMapped;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
@@ -156,6 +165,11 @@ void CachingAllocator::make_available(Block* block) noexcept {
   quantities_.allocations.decrease(pool, 1);
   Segment& segment = *block->segment;
   const std::size_t slot = block->slot;
+  if (segment.guarded != nullptr) [[unlikely]] {
+    vacate(segment, slot);
+    release_guarded(block);
+    return;
+  }
   if (segment.pool == PoolKind::kSmall) {
     Block*& head = quick_[block->quick_class];
     block->state = BlockState::kQuick;

@@ -93,6 +93,9 @@ class CachingAllocator {
   [[noreturn]] void fail(std::unique_lock<SpinLock>& lock, std::size_t bytes, MapResult reason);
   // From the bins of `pool`, split to size; nullptr when nothing fits.
   Block* take_cached(const Request& request, PoolKind pool, std::int64_t stream) noexcept;
+  // Under the memory guard: a segment of its own for each block, and no cache.
+  Block* allocate_guarded(std::unique_lock<SpinLock>& lock, const Request& request, std::int64_t stream);
+  void release_guarded(Block* block) noexcept;
   // Last resort: free pieces of segments that hold blocks of another pool (never of the small one, whose segments are too fine-grained).
   Block* borrow(const Request& request, std::int64_t stream) noexcept;
   MapResult map_segment(const Request& request);

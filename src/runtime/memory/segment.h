@@ -9,6 +9,9 @@
 namespace neuron::runtime {
 
 class CachingAllocator;
+namespace guard {
+struct Range;
+}
 
 // Guarded by the owner's lock.
 struct Segment {
@@ -21,6 +24,7 @@ struct Segment {
   std::int64_t free_blocks = 0;
   PoolKind pool = PoolKind::kSmall;
   Block* first = nullptr;
+  guard::Range* guarded = nullptr;  // under the memory guard: the pages of its one block
 };
 
 }  // namespace neuron::runtime

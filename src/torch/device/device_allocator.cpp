@@ -7,6 +7,7 @@
 
 #include "runtime/current_device.h"
 #include "runtime/error.h"
+#include "runtime/guard/access_scope.h"
 #include "runtime/runtime.h"
 #include "torch/device/block_map.h"
 #include "torch/device/error.h"
@@ -118,7 +119,10 @@ c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
   return allocate_on(static_cast<c10::DeviceIndex>(index_or_current(core_)), bytes);
 }
 
-void DeviceAllocator::copy_data(void* destination, const void* source, std::size_t bytes) const { std::memcpy(destination, source, bytes); }
+void DeviceAllocator::copy_data(void* destination, const void* source, std::size_t bytes) const {
+  const runtime::guard::AccessScope access;
+  std::memcpy(destination, source, bytes);
+}
 
 bool DeviceAllocator::initialized() { return device_runtime().initialized(); }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/guard/access_scope.h"
 #include "torch/device/device_allocator.h"
 
 namespace neuron::device {
@@ -13,6 +14,7 @@ void resize_storage(c10::StorageImpl& storage, std::size_t bytes) {
   const auto kept = std::min(bytes, storage.nbytes());
   auto memory = device_allocator().allocate_on(storage.device().index(), bytes);
   if (kept > 0 && storage.data() != nullptr) {
+    const runtime::guard::AccessScope access;
     std::memcpy(memory.mutable_get(), storage.data(), kept);
   }
   // Not set_data_ptr, which would first copy a lazily cloned storage whose bytes are about to be dropped.

@@ -1,5 +1,5 @@
-// Kernels as the dispatcher wants them, made from functions on CPU tensors: AliasKernel wraps at::cpu::<op>, NativeKernel one of our own
-// functions.
+// Kernels as the dispatcher wants them: AliasKernel wraps at::cpu::<op>, NativeKernel and MetadataKernel functions that take device
+// tensors.
 #pragma once
 
 #include <ATen/core/IListRef.h>
@@ -166,7 +166,19 @@ struct AliasKernel<Op, Function, Check> {
   }
 };
 
-// Strategies `native` and `metadata`: a counted call of a function that takes device tensors.
+// Strategy `metadata`: a counted call of a function that takes device tensors and does not touch their bytes.
+template <std::uint32_t Op, auto Function>
+struct MetadataKernel;
+
+template <std::uint32_t Op, typename Result, typename... Args, Result (*Function)(Args...)>
+struct MetadataKernel<Op, Function> {
+  static Result call(Args... args) {
+    runtime::count(Op);
+    return Function(std::forward<Args>(args)...);
+  }
+};
+
+// Strategy `native`: the same for a function that works on their bytes, which a forked child must not.
 template <std::uint32_t Op, auto Function>
 struct NativeKernel;
 
@@ -174,6 +186,8 @@ template <std::uint32_t Op, typename Result, typename... Args, Result (*Function
 struct NativeKernel<Op, Function> {
   static Result call(Args... args) {
     runtime::count(Op);
+    device::initialize_device();
+    const runtime::guard::AccessScope access;
     return Function(std::forward<Args>(args)...);
   }
 };

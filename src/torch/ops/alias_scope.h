@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "runtime/guard/access_scope.h"
 #include "torch/device/cpu_allocator_hook.h"
 #include "torch/ops/alias_pool.h"
 
@@ -46,6 +47,7 @@ class AliasScope {
   [[noreturn]] void raise_device_mismatch(c10::Device other) const;
   at::Tensor make_device_tensor(c10::Storage storage, const c10::TensorImpl& like) const;
 
+  runtime::guard::AccessScope access_;
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   AliasPool& pool_;
   std::size_t mark_;

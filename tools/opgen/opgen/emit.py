@@ -37,7 +37,8 @@ def _kernel(index: int, decision: Decision) -> str:
     if decision.strategy is Strategy.ALIAS:
         check = ", DeviceCheck::kNone" if decision.mixed_devices else ""
         return f"AliasKernel<{index}, {cast}{check}>"
-    return f"NativeKernel<{index}, {cast}>"
+    kind = "Metadata" if decision.strategy is Strategy.METADATA else "Native"
+    return f"{kind}Kernel<{index}, {cast}>"
 
 
 def _shard(members: list[tuple[int, Decision]]) -> str:
