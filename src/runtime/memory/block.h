@@ -16,6 +16,7 @@ enum class BlockState : std::uint8_t {
   kQuick,        // free, in a list of its exact class, not merged yet
   kAllocated,    // owned by a caller
   kPendingFree,  // given back, but a recorded stream may still use it
+  kGap,          // in snapshots only: bytes at the edge of a segment that belong to no block
 };
 
 // Users call the three accessors only; the fields belong to the allocator and are guarded by its lock.

@@ -77,7 +77,20 @@ Snapshot CachingAllocator::snapshot() const {
     info.address = base;
     info.size = segment->size;
     info.pool = segment->pool;
+    // Blocks do not reach the edges of every segment (see kStagger); a reader expects entries that add up to it.
+    const auto add_gap = [&](std::uintptr_t begin, std::uintptr_t end) {
+      if (begin != end) {
+        BlockInfo& gap = info.blocks.emplace_back();
+        gap.address = begin;
+        gap.size = end - begin;
+        gap.state = BlockState::kGap;
+        gap.stream = segment->first->stream;
+      }
+    };
+    std::uintptr_t reached = base;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      add_gap(reached, reinterpret_cast<std::uintptr_t>(block->address));
+      reached = reinterpret_cast<std::uintptr_t>(block->address) + block->slot;
       const bool owned = block->state == BlockState::kAllocated;
       const bool taken = owned || block->state == BlockState::kPendingFree;
       BlockInfo& entry = info.blocks.emplace_back();
@@ -91,6 +104,7 @@ Snapshot CachingAllocator::snapshot() const {
       info.active += owned ? block->usable : 0;
       info.requested += owned ? block->requested : 0;
     }
+    add_gap(reached, base + segment->size);
   }
   return snapshot;
 }

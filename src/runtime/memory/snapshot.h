@@ -25,7 +25,7 @@ struct SegmentInfo {
   std::size_t allocated = 0;  // sums over the blocks
   std::size_t active = 0;
   std::size_t requested = 0;
-  std::vector<BlockInfo> blocks;  // by address, without gaps
+  std::vector<BlockInfo> blocks;  // by address, without gaps; together they fill the segment
 };
 
 struct Snapshot {

@@ -108,11 +108,15 @@ class AllocatorModel : public ::testing::TestWithParam<unsigned> {
       reserved.current += static_cast<std::int64_t>(segment.size);
       std::size_t segment_free = 0;
       std::size_t segment_live = 0;
-      std::uintptr_t expected = segment.blocks.front().address;
+      std::uintptr_t expected = segment.address;
       bool previous_binned = false;
       for (const BlockInfo& block : segment.blocks) {
         ASSERT_EQ(block.address, expected) << "blocks must tile the segment";
         expected += block.size;
+        if (block.state == BlockState::kGap) {
+          ASSERT_EQ(block.allocated, 0U);
+          continue;
+        }
         const bool is_live = block.state == BlockState::kAllocated;
         segment_live += is_live ? 1 : 0;
         segment_free += is_live ? 0 : block.size;
@@ -122,7 +126,7 @@ class AllocatorModel : public ::testing::TestWithParam<unsigned> {
         ASSERT_FALSE(binned && previous_binned) << "neighbouring free blocks were not merged";
         previous_binned = binned;
       }
-      ASSERT_LE(expected, previous_end);
+      ASSERT_EQ(expected, previous_end) << "blocks must fill the segment";
       ASSERT_LT(previous_end - expected, kPage);
       live_blocks += segment_live;
       free_bytes += segment_free;
