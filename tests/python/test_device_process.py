@@ -177,11 +177,15 @@ class TestFork:
                 answers = []
                 uses = [lambda: torch.ones(1, device="neuron"), lambda: kept + 1, lambda: torch.ones(2).to("neuron"),
                         lambda: torch.arange(3, device="neuron"), lambda: torch.accelerator.current_stream(),
-                        lambda: torch.empty(0, device="neuron"), lambda: torch.neuron.init()]
+                        lambda: torch.empty(0, device="neuron"), lambda: torch.neuron.init(),
+                        lambda: kept.add_(1), lambda: kept.mul_(kept), lambda: kept.copy_(torch.ones(3)), lambda: kept.copy_(kept.flip(0)),
+                        lambda: kept.normal_(), lambda: kept.zero_(), lambda: kept.cpu(), lambda: kept.tolist(), lambda: kept[0].item(),
+                        lambda: torch.ones(3).copy_(kept), lambda: kept.exp_(), lambda: kept.untyped_storage().resize_(64)]
                 for use in uses:
                     try: use(); answers.append("no error")
                     except RuntimeError as error: answers.append("spawn" in str(error))
-                answers.append((torch.ones(1000) * 2).sum().item())   # the host still works
+                answers.append(tuple(kept[None, 1:].t().shape))        # so do shapes, which need no memory
+                answers.append((torch.ones(1000) * 2).sum().item())   # and the host
                 del kept                                               # and inherited memory can be let go
                 print(answers, flush=True)
                 os._exit(0)
@@ -189,7 +193,7 @@ class TestFork:
             print((kept * 2).tolist())
             """
         )
-        assert out.splitlines() == [str([True] * 7 + [2000.0]), "[2.0, 2.0, 2.0]"]
+        assert out.splitlines() == [str([True] * 19 + [(2, 1), 2000.0]), "[2.0, 2.0, 2.0]"]
 
     def test_child_of_a_process_that_only_imported(self) -> None:
         out = succeeds(

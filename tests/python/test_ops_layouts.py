@@ -1,4 +1,4 @@
-"""Layouts that the device does not store: zero tensors work, nested and sparse ones are refused or avoided."""
+"""Layouts: strides of results, operands that overlap, and layouts that the device does not store (zero, nested, sparse tensors)."""
 
 import pytest
 import torch
@@ -63,3 +63,40 @@ def test_sparse_layout_is_refused() -> None:
         torch.eye(2, device="neuron").to_sparse()
     with pytest.raises(NotImplementedError):
         torch.empty(2, layout=torch.sparse_coo, device="neuron")
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "overlaps"),
+    [
+        (slice(1, None), slice(None, -1), True),
+        (slice(None, -1), slice(1, None), True),
+        (slice(None, 4), slice(4, None), False),
+        (slice(1, 5), slice(1, 5), False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_copies_between_overlapping_views_are_refused(target: slice, source: slice, overlaps: bool, dtype: torch.dtype) -> None:
+    for device in ("cpu", "neuron"):
+        values = torch.arange(8, device=device).to(dtype)
+        expected = values.tolist()
+        if overlaps:
+            with pytest.raises(RuntimeError, match="refer to a single memory location"):
+                values[target] = values[source]
+        else:
+            expected[target] = expected[source]
+            values[target] = values[source]
+        assert values.tolist() == expected
+
+
+@pytest.mark.parametrize("number", [2, 0.5])
+def test_a_number_keeps_the_strides_as_on_the_cpu(number: float) -> None:
+    def shapes(device: str) -> list[torch.Tensor]:
+        ones = torch.ones(1, 3, device=device)
+        middle = torch.ones(2, 4, 1, 3, device=device)
+        empties = [torch.empty(0, 1, device=device), torch.empty(2, 0, device=device).mT, torch.empty(0, device=device)]
+        return [ones, ones.mT, middle, middle.transpose(1, 2), middle[:1, 1:2], torch.ones((), device=device), *empties]
+
+    for ours, theirs in zip(shapes("neuron"), shapes("cpu"), strict=True):
+        assert (ours * number).stride() == (theirs * number).stride()
+        assert (ours + number).stride() == (theirs + number).stride()
+        assert torch.equal((ours + number).cpu(), theirs + number)

@@ -1,5 +1,6 @@
 // Copies between tensors on any two of {host, core}. Same layout: one memory copy, on several threads when large. Else PyTorch's CPU copy
 // on aliases.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/copy_native.h>
@@ -51,6 +52,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   if (same_layout(self, src) && (self.is_cpu() || self.is_privateuseone()) && (src.is_cpu() || src.is_privateuseone())) {
     const auto bytes = static_cast<int64_t>(self.nbytes());
     if (bytes != 0) {
+      if (C10_UNLIKELY(self.is_alias_of(src))) {
+        at::assert_no_partial_overlap(self, src);  // the CPU's copy refuses it as well
+      }
       copy_bytes(self.mutable_data_ptr(), src.const_data_ptr(), bytes);
       if (bytes >= kParallelBytes && src.is_cpu() && self.is_privateuseone()) {
         runtime::release_file_pages(src.const_data_ptr(), bytes);

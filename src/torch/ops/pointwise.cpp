@@ -32,6 +32,18 @@ struct Multiply {
   }
 };
 
+// Whether a result with the tensor's own strides has contiguous ones: is_contiguous() overlooks the strides of dimensions of size 1.
+bool has_contiguous_strides(const at::Tensor& tensor) {
+  int64_t expected = 1;
+  for (auto dim = tensor.dim() - 1; dim >= 0; --dim) {
+    if (tensor.strides()[dim] != expected) {
+      return false;
+    }
+    expected *= tensor.sizes()[dim];
+  }
+  return expected != 0;
+}
+
 // Second operand: another array, or one number for all elements.
 struct Operand {
   const void* array = nullptr;
@@ -96,7 +108,8 @@ void run(const at::Tensor& out, const at::Tensor& a, const Operand& b) {
 template <typename Operation>
 std::optional<at::Tensor> try_binary(const at::Tensor& self, const at::Tensor& other) {
   const auto operand = plain_operand(self, other);
-  if (!operand) {
+  // With a number the CPU keeps the order of all strides, also of those that do not matter.
+  if (!operand || (operand->array == nullptr && !has_contiguous_strides(self))) {
     return std::nullopt;
   }
   auto out = empty_on(self.sizes(), self.scalar_type(), self.device().index());
