@@ -1,0 +1,42 @@
+"""The cases that are known not to hold: `expectations.yaml`, a list of patterns with reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+from pathlib import Path
+
+import yaml
+
+FILE = Path(__file__).with_name("expectations.yaml")
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectation:
+    """Cases whose id matches `case` (shell pattern over `template/subject/dtype`) fail, for `reason`; or are skipped, if `skip`."""
+
+    case: str
+    reason: str
+    skip: bool = False
+
+
+@functools.cache
+def expectations() -> tuple[Expectation, ...]:
+    """The entries of the file, in its order. An entry may name several cases."""
+    entries = yaml.safe_load(FILE.read_text()) or []
+    return tuple(
+        Expectation(case=case, reason=entry["reason"], skip=entry.get("skip", False)) for entry in entries for case in entry["cases"]
+    )
+
+
+@functools.cache
+def _by_text() -> tuple[dict[str, Expectation], tuple[Expectation, ...]]:
+    exact = {e.case: e for e in expectations() if not any(c in e.case for c in "*?[")}
+    return exact, tuple(e for e in expectations() if e.case not in exact)
+
+
+def expectation_for(case_id: str) -> Expectation | None:
+    """The entry for a case, if there is one."""
+    exact, patterns = _by_text()
+    return exact.get(case_id) or next((e for e in patterns if fnmatch.fnmatchcase(case_id, e.case)), None)

@@ -1,0 +1,20 @@
+"""The cases as tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from .case import Case, NothingToCompare
+from .operators import QUICK_SAMPLES
+
+
+def test_case(case: Case, request: pytest.FixtureRequest, record_property) -> None:
+    """The device does what the CPU does."""
+    most = QUICK_SAMPLES if request.config.getoption("--tier") == "quick" else None
+    try:
+        compared = case.run(most)
+    except NothingToCompare as nothing:
+        pytest.skip(str(nothing))
+    if not compared:
+        pytest.skip("the database has no sample for this case")
+    record_property("compared", compared)
