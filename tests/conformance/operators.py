@@ -18,6 +18,8 @@ UNINITIALISED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_
 VALUE_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 _ONE_DTYPE = (torch.float32, torch.int64, torch.bool, torch.complex64)
 QUICK_SAMPLES = 4
+# Enough of the samples to have one of each kind; `values` looks at all of them.
+FULL_SAMPLES = 16
 
 OperatorCheck = Callable[[OpInfo, torch.dtype, int | None], int]
 
@@ -59,18 +61,24 @@ def operator_cases(
     dtypes: Callable[[OpInfo], set[torch.dtype]] = forward_dtypes,
     quick_dtypes: tuple[torch.dtype, ...] = (),
     where: Callable[[OpInfo], bool] = lambda op: True,
+    full_samples: int | None = FULL_SAMPLES,
 ) -> Iterator[Case]:
     """A case for each operator and dtype. `check(op, dtype, most)` looks at no more than `most` samples (None: at all).
 
-    The quick tier has one dtype for each operator, and those of `quick_dtypes`, with at most `QUICK_SAMPLES` samples.
+    The quick tier has one dtype for each operator, and those of `quick_dtypes`, with at most `QUICK_SAMPLES` samples; the full tier has
+    every dtype with at most `full_samples`.
     """
+
+    def run(op: OpInfo, dtype: torch.dtype, most: int | None) -> int:
+        return check(op, dtype, full_samples if most is None else most)
+
     for op in op_db:
         if not where(op):
             continue
         supported = dtypes(op)
         quick = {one_dtype(op, supported), *quick_dtypes}
         for dtype in sorted(supported, key=str):
-            yield Case(template, subject_of(op), dtype, functools.partial(check, op, dtype), family_of(op), quick=dtype in quick)
+            yield Case(template, subject_of(op), dtype, functools.partial(run, op, dtype), family_of(op), quick=dtype in quick)
 
 
 def some_samples(op: OpInfo, dtype: torch.dtype, most: int | None, *, requires_grad: bool = False):

@@ -10,7 +10,7 @@ import torch
 from ..case import source
 from ..compare import assert_same, assert_same_error, outcome
 from ..operators import UNINITIALISED, operator_cases, some_samples
-from ..samples import CPU, DEVICE, arguments, call, place, tensors_of
+from ..samples import CPU, DEVICE, arguments, call, place, stays_on_host, tensors_of
 
 
 def sharing(results: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[Any]:
@@ -49,7 +49,7 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
         for device in (CPU, DEVICE):
             given = place(arguments(sample), device)
             called = outcome(partial(call, op.op, given))
-            results, inputs = tensors_of(called.result), tensors_of(given)
+            results, inputs = tensors_of(called.result), [t for t in tensors_of(given) if not stays_on_host(t)]
             if called.error is not None or not strided(results + inputs):
                 found.append((called, None, called))
                 continue

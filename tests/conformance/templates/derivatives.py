@@ -77,7 +77,9 @@ def checker(method: str):
             cpu, device = Probe(op, sample, CPU), Probe(op, sample, DEVICE)
             if not cpu.inputs:
                 continue
-            compare_calls(getattr(device, method), getattr(cpu, method))
+            # Nodes made during a backward pass are numbered per thread, the device's pass runs on a thread of its own, so sums of gradients
+            # are formed in another order there, as on CUDA; the first summand decides the strides.
+            compare_calls(getattr(device, method), getattr(cpu, method), strides=method != "double_backward")
             compared += 1
         if not compared:
             raise NothingToCompare("no sample has an input that requires a gradient")

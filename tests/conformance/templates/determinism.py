@@ -26,7 +26,7 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
 
 def bits(t: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor, so that NaN equals itself."""
-    return t.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return t.detach().cpu().resolve_conj().resolve_neg().reshape(-1).clone().view(torch.uint8)
 
 
 @source("determinism")

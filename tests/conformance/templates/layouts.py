@@ -58,7 +58,7 @@ def conjugated(t: torch.Tensor) -> torch.Tensor:
 
 def negated(t: torch.Tensor) -> torch.Tensor:
     """The negative bit set, same values."""
-    return torch._neg_view(-t) if t.is_floating_point() or t.is_complex() else t
+    return torch._neg_view(-t) if t.is_complex() or (t.is_floating_point() and t.dtype.itemsize > 1) else t
 
 
 CHANGES: tuple[Change, ...] = (non_contiguous, transposed, with_offset, broadcast, empty, scalar, conjugated, negated)

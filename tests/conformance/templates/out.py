@@ -23,7 +23,7 @@ def exact(like: torch.Tensor) -> torch.Tensor:
 def other_strides(like: torch.Tensor) -> torch.Tensor:
     """The right size in an unusual layout, with an offset."""
     padded = torch.ones([size + 1 for size in reversed(like.shape)], dtype=like.dtype)
-    return padded[tuple(slice(1, None) for _ in like.shape)].permute(*reversed(range(like.dim())))
+    return padded[tuple(slice(1, None) for _ in like.shape)].permute(tuple(reversed(range(like.dim()))))
 
 
 def empty(like: torch.Tensor) -> torch.Tensor:
@@ -64,6 +64,11 @@ def run_out(op, given: Any, out: Any) -> Outcome:
     return outcome(run)
 
 
+def resized(happened: Outcome) -> list[str]:
+    """The warnings about a resized output; others may be given once in a process."""
+    return [text for text in happened.warnings if "resized" in text]
+
+
 def check(op, dtype: torch.dtype, most: int | None) -> int:
     compared = 0
     for sample in some_samples(op, dtype, most):
@@ -80,7 +85,7 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
                 assert_same_error(result, reference, message=False)
                 if reference.error is None:
                     assert_same(result.result, reference.result, values=values)
-                    assert result.warnings == reference.warnings, f"warnings {result.warnings} instead of {reference.warnings}"
+                    assert resized(result) == resized(reference), f"warnings {result.warnings} instead of {reference.warnings}"
             except AssertionError as difference:
                 raise AssertionError(f"out= of kind `{kind.__name__}`: {difference}") from difference
             compared += 1
