@@ -81,6 +81,7 @@ class Recorder:
             outcome=outcome,
             reason=reason,
             compared=dict(report.user_properties).get("compared", 0),
+            others=dict(report.user_properties).get("others", {}),
             seconds=round(report.duration, 4),
         )
 

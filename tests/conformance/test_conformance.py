@@ -17,4 +17,6 @@ def test_case(case: Case, request: pytest.FixtureRequest, record_property) -> No
         pytest.skip(str(nothing))
     if not compared:
         pytest.skip("the database has no sample for this case")
-    record_property("compared", compared)
+    record_property("compared", int(compared))
+    # Templates may say what became of samples of which there was nothing to compare (`compiled_trial.Comparisons`).
+    record_property("others", getattr(compared, "others", {}))

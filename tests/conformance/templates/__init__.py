@@ -3,6 +3,9 @@
 from . import (
     aliasing,  # noqa: F401
     autocast,  # noqa: F401
+    compiled,  # noqa: F401
+    compiled_shapes,  # noqa: F401
+    compiled_writes,  # noqa: F401
     derivatives,  # noqa: F401
     determinism,  # noqa: F401
     errors,  # noqa: F401

@@ -1,0 +1,118 @@
+"""What one call of a sample did, compiled or eager, and in what two such calls differ: results, errors, sharing, writes to the inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from ..compare import same_strides
+from ..samples import tensors_of
+from .aliasing import sharing
+
+
+@dataclasses.dataclass
+class Facts:
+    """What one call did with one sample. `results` is the tree returned, `gradients` what a backward gave afterwards."""
+
+    error: Exception | None = None
+    results: Any = None
+    gradients: list[torch.Tensor | None] = dataclasses.field(default_factory=list)
+    inputs: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    written: list[bool] = dataclasses.field(default_factory=list)
+    shared: list[Any] = dataclasses.field(default_factory=list)
+
+
+def facts_of(results: Any, given: Any, versions: list[int], gradients: list[torch.Tensor | None]) -> Facts:
+    """Look at a call after it succeeded. `versions` are the inputs' version counters from before."""
+    returned, inputs = strided(results), strided(given)
+    written = [t._version != version for t, version in zip(inputs, versions, strict=True)]
+    return Facts(None, results, gradients, inputs, written, [sharing(returned, inputs), shared_among(returned)])
+
+
+def shared_among(results: list[torch.Tensor]) -> list[Any]:
+    """For each pair of results: whether they are one tensor, or lie in one storage."""
+    pointers = [t.untyped_storage().data_ptr() if t.numel() else None for t in results]
+    return [
+        [(one is other, here is not None and here == there) for other, there in zip(results, pointers, strict=True)]
+        for one, here in zip(results, pointers, strict=True)
+    ]
+
+
+def strided(tree: Any) -> list[torch.Tensor]:
+    """The tensors of a tree that have a storage of their own to talk about."""
+    return [t for t in tensors_of(tree) if t.layout is torch.strided and not t.is_nested and not t.is_quantized]
+
+
+def name_of(error: Exception | None) -> str:
+    """The type of an error, with that of the one inside that the compiler wrapped."""
+    if error is None:
+        return "nothing"
+    inner = getattr(error, "inner_exception", None) or error.__cause__
+    return type(error).__name__ + (f"({type(inner).__name__})" if inner is not None and type(inner) is not type(error) else "")
+
+
+def differences(one: Facts, other: Facts, *, values: bool = True) -> list[str]:
+    """In what `one` differs from `other`: short texts that name no device and no number, so that those of two devices can be compared."""
+    if one.error is not None or other.error is not None:
+        return [] if type(one.error) is type(other.error) else [f"raises {name_of(one.error)} instead of {name_of(other.error)}"]
+    found = _tree_differences("result", one.results, other.results, values)
+    found += _tree_differences("gradient", one.gradients, other.gradients, values)
+    if len(one.inputs) == len(other.inputs):
+        for index, (left, right) in enumerate(zip(one.inputs, other.inputs, strict=True)):
+            found += _tensor_differences(f"input {index} afterwards", left, right, values)
+    if one.written != other.written:
+        found.append(f"inputs written {one.written} instead of {other.written}")
+    if one.shared != other.shared:
+        found.append(f"sharing {one.shared} instead of {other.shared}")
+    return found
+
+
+def _tree_differences(what: str, one: Any, other: Any, values: bool) -> list[str]:
+    left, left_structure = tree_flatten(one)
+    right, right_structure = tree_flatten(other)
+    if left_structure != right_structure:
+        return [f"{what}: structure {left_structure} instead of {right_structure}"]
+    found = []
+    for index, (a, b) in enumerate(zip(left, right, strict=True)):
+        if type(a) is not type(b):
+            found.append(f"{what} {index}: {type(a).__name__} instead of {type(b).__name__}")
+        elif isinstance(b, torch.Tensor):
+            found += _tensor_differences(f"{what} {index}", a, b, values)
+        elif values and a != b and not (a != a and b != b):
+            found.append(f"{what} {index}: another value")
+    return found
+
+
+def _tensor_differences(what: str, one: torch.Tensor, other: torch.Tensor, values: bool) -> list[str]:
+    found = [
+        f"{what}: {name} {getattr(one, name)} instead of {getattr(other, name)}"
+        for name in ("dtype", "shape", "layout", "requires_grad", "is_leaf")
+        if getattr(one, name) != getattr(other, name)
+    ]
+    if one.device != other.device:
+        found.append(f"{what}: on another device")
+    if found:
+        return found
+    if other.layout is torch.strided and not other.is_nested:
+        if not same_strides(one, other):
+            found.append(f"{what}: strides {one.stride()} instead of {other.stride()} of shape {tuple(other.shape)}")
+        if one.is_conj() != other.is_conj() or one.is_neg() != other.is_neg():
+            found.append(f"{what}: conjugate or negative bit")
+    if values and not same_values(one.detach(), other.detach()):
+        found.append(f"{what}: other values")
+    return found
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal within the tolerance that `torch.testing` has for the dtype: compilation may decompose an operator in another way."""
+    left, right = one.cpu(), other.cpu()
+    if left.layout is torch.strided and not left.is_nested and not left.is_quantized and torch.equal(left, right):
+        return True
+    try:
+        torch.testing.assert_close(left, right, equal_nan=True)
+    except AssertionError:
+        return False
+    return True
