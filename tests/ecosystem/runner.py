@@ -82,9 +82,10 @@ def _run_process(job: Job, limits: Limits, log: Path) -> int | None:
     """Exit code of one pytest process, None where it ran out of time."""
     command = [sys.executable, "-m", "pytest", f"--timeout={limits.test_seconds}", *job.unit.arguments]
     with log.open("a", encoding="utf-8") as output:
-        # A session of its own, so that what a test leaves running ends with it.
+        # A process group of its own, so that what a test leaves running ends with it; a session would not inherit a low priority.
+        own_group = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
         process = subprocess.Popen(
-            command, cwd=job.unit.folder, env=environment(job, limits), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=job.unit.folder, env=environment(job, limits), stdin=subprocess.DEVNULL, stdout=output, stderr=output, **own_group
         )
         RUNNING.add(process.pid)
         try:

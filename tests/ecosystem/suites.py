@@ -34,6 +34,8 @@ COMMON_MODEL_TESTS_LEFT_OUT = {
     "test_can_load_with_global_device_set": "starts a process of its own for every architecture; `tests/hf/test_loading.py` has the case",
 }
 ARCHITECTURES_PER_UNIT = 5
+# Importing the libraries takes longer than most files. A crash costs one test, since the runner goes on behind it.
+FILES_PER_UNIT = 8
 # Files with thousands of tests, in parts that take some minutes each.
 SHARDS = {
     "test_custom_models": 10,
@@ -78,17 +80,21 @@ class Suite:
 
 
 def _foreign(package: str, left_out: dict[str, str], quick: set[str]) -> list[Unit]:
-    """Units of the tests in a source package, one per file, or several where a file has thousands of tests."""
+    """Units of the tests in a source package: several small files in one process, files with thousands of tests in parts."""
     tree = sources.test_tree(package)
+    files = [path.stem for path in sorted((tree / "tests").glob("test_*.py")) if path.stem not in left_out]
     units = []
-    for path in sorted((tree / "tests").glob("test_*.py")):
-        if path.stem in left_out:
-            continue
-        shards = SHARDS.get(path.stem, 1)
-        for shard in range(shards):
-            name = path.stem if shards == 1 else f"{path.stem}-{shard + 1}of{shards}"
+    for kind in (True, False):
+        small = [name for name in files if name not in SHARDS and (name in quick) == kind]
+        for first in range(0, len(small), FILES_PER_UNIT):
+            group = small[first : first + FILES_PER_UNIT]
+            name = "+".join(part.removeprefix("test_") for part in group)
+            units.append(Unit(name, tuple(f"tests/{part}.py" for part in group), tree, quick=kind))
+    for name, shards in SHARDS.items():
+        for shard in range(shards if name in files else 0):
             environment = {"ECOSYSTEM_SHARD": f"{shard}/{shards}"}
-            units.append(Unit(name, (f"tests/{path.name}",), tree, environment=environment, quick=path.stem in quick and shard == 0))
+            part = f"{name.removeprefix('test_')}-{shard + 1}of{shards}"
+            units.append(Unit(part, (f"tests/{name}.py",), tree, environment=environment, quick=name in quick and shard == 0))
     return units
 
 

@@ -44,11 +44,12 @@ def test_script_without_launcher(script: str, tmp_path: Path) -> None:
 
 
 def test_parts_of_the_main_script(tmp_path: Path) -> None:
-    """Each part of `test_script` but for its training check, which ends with float16: accelerate lists the devices for that."""
+    """Each part of `test_script` but for its training check, which ends with float16."""
     parts = (
         "init_state_check process_execution_check rng_sync_check dl_preparation_check central_dl_preparation_check custom_sampler_check "
-        "check_seedable_sampler check_seedable_sampler_with_data_seed test_split_between_processes_list test_split_between_processes_nested_dict "
-        "test_split_between_processes_tensor test_split_between_processes_evenly test_trigger test_reinstantiated_state"
+        "check_seedable_sampler check_seedable_sampler_with_data_seed test_split_between_processes_list "
+        "test_split_between_processes_nested_dict test_split_between_processes_tensor test_split_between_processes_evenly "
+        "test_trigger test_reinstantiated_state"
     )
     code = f"from {SCRIPTS} import test_script as script\nfor part in {parts.split()!r}:\n    getattr(script, part)()\n"
     run([sys.executable, "-c", code], tmp_path)
