@@ -7,7 +7,7 @@ export PATH := $(BIN):$(PATH)
 export HF_HUB_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-cpp test-python lint format sanitize bench docs clean
+.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance ecosystem fuzz stress lint format sanitize bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -38,13 +38,35 @@ build/.registered: build/build.ninja pyproject.toml
 demo: build ## the page's generation example; MODEL=<hub name or folder> picks a model
 	$(BIN)/python examples/generate.py $(if $(MODEL),--model "$(MODEL)")
 
-test: lint test-cpp test-python ## lint, C++ tests, Python tests
+test: lint test-cpp test-conformance test-python ## lint, C++ tests, the quick tier of the conformance suite, Python tests
+
+check: build ## the quick gate while editing (below three minutes): formatting, types, C++ tests, the device's own tests
+	@tools/lint --quick
+	$(BIN)/ctest --test-dir build --output-on-failure -j2
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/python -m "not extra and not slow" -q -x
 
 test-cpp: build ## C++ tests (ctest)
 	$(BIN)/ctest --test-dir build --output-on-failure -j2
 
 test-python: build ## Python tests (pytest)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests -m "not extra" -q --durations=15
+
+test-conformance: build ## the quick tier of the conformance suite (about five minutes)
+	$(BIN)/python -m tests.conformance --tier quick --fresh
+
+conformance: build ## PyTorch's operator, module and optimizer databases, everything; resumable; writes docs/conformance.md
+	$(BIN)/python -m tests.conformance --tier full
+	$(BIN)/python -m tests.conformance --report
+	@$(MAKE) --no-print-directory docs
+
+ecosystem: build ## the test suites of accelerate, peft, transformers and others, CPU against neuron; writes docs/ecosystem.md
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.ecosystem run
+
+fuzz: build ## 20,000 random programs, neuron against the CPU
+	$(BIN)/python -m tests.fuzz --programs 20000
+
+stress: build ## threads, processes, faults, signals, exit, and a soak of 30 minutes
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/stress -q --soak-minutes 30
 
 lint: build ## clang-format, clang-tidy, ruff, mypy
 	@tools/lint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -38,7 +39,7 @@ _sources: dict[str, CaseSource] = {}
 
 
 def source(name: str) -> Callable[[CaseSource], CaseSource]:
-    """Enter a function that yields the cases of one template."""
+    """Enter a function that yields the cases of a template; its docstring, or its module's, begins with the statement checked."""
 
     def enter(function: CaseSource) -> CaseSource:
         assert name not in _sources, f"two templates named {name}"
@@ -48,16 +49,16 @@ def source(name: str) -> Callable[[CaseSource], CaseSource]:
     return enter
 
 
+def description_of(name: str) -> str:
+    """The statement that a template checks."""
+    function = _sources[name]
+    text = function.__doc__ or sys.modules[function.__module__].__doc__ or ""
+    return text.strip().splitlines()[0]
+
+
 def all_cases(*, quick: bool) -> Iterator[Case]:
     """All cases, in an order that every process agrees on: by subject first, so that samples are made once."""
     from . import templates  # noqa: F401 - enters the sources
 
     cases = [case for name in sorted(_sources) for case in _sources[name]() if case.quick or not quick]
     return iter(sorted(cases, key=lambda case: (case.subject, str(case.dtype), case.template)))
-
-
-def template_names() -> list[str]:
-    """The registered templates."""
-    from . import templates  # noqa: F401
-
-    return sorted(_sources)

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # Only now: reading the wheel's catalog takes a second or two.
     from opgen.catalog import Wheel, load_catalog
-    from opgen.docs import render_digest, render_docs
+    from opgen.docs import read_verified, render_digest, render_docs
     from opgen.strategy import make_plan
     from opgen.table import load_table
 
@@ -65,7 +65,9 @@ def main(argv: list[str] | None = None) -> int:
         for stale in set(arguments.output.glob("ops_*.cpp")) - {arguments.output / name for name in files}:
             stale.unlink()
     if arguments.docs:
-        write_if_changed(arguments.docs, render_docs(plan, table, wheel.torch_version))
+        write_if_changed(
+            arguments.docs, render_docs(plan, table, wheel.torch_version, read_verified(Path(__file__).with_name("verified.txt")))
+        )
     if arguments.digest:
         write_if_changed(arguments.digest, render_digest(plan))
     return 0

@@ -90,14 +90,17 @@ def checker(method: str):
 
 @source("backward")
 def backward_cases():
+    """Gradients are the CPU's."""
     return operator_cases("backward", checker("backward"), dtypes=backward_dtypes)
 
 
 @source("double_backward")
 def double_backward_cases():
+    """Gradients of gradients are the CPU's."""
     return operator_cases("double_backward", checker("double_backward"), dtypes=backward_dtypes, where=lambda op: op.supports_gradgrad)
 
 
 @source("forward_mode")
 def forward_mode_cases():
+    """Forward-mode tangents are the CPU's."""
     return operator_cases("forward_mode", checker("forward_mode"), dtypes=backward_dtypes, where=lambda op: op.supports_forward_ad)

@@ -67,9 +67,11 @@ def check_in_place(op, dtype: torch.dtype, most: int | None) -> int:
 
 @source("variants")
 def form_cases():
+    """Method and operator forms give the CPU's result."""
     return operator_cases("variants", check_forms, where=lambda op: bool(forms(op)))
 
 
 @source("inplace")
 def in_place_cases():
+    """In-place forms, also on views: the same tensor comes back, its version counts up, its base changes."""
     return operator_cases("inplace", check_in_place, where=lambda op: bool(in_place_forms(op)))

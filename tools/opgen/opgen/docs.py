@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 
 from .strategy import Decision, Plan, Strategy
 from .table import Table
@@ -21,22 +22,39 @@ def render_digest(plan: Plan) -> str:
     return "".join(f"{name} {plan.decisions[name].strategy.value}\n" for name in sorted(plan.decisions))
 
 
+def read_verified(file: Path) -> dict[str, list[str]]:
+    """`tools/opgen/verified.txt`, written by `make conformance`: an overload and its dtypes in each line."""
+    return {name: dtypes for name, *dtypes in map(str.split, file.read_text().splitlines())}
+
+
 def _names(decisions: list[Decision]) -> str:
     return ", ".join(f"`{decision.operator.name}`" for decision in decisions)
 
 
-def _families(plan: Plan) -> list[str]:
+def _verified(decisions: list[Decision], verified: dict[str, list[str]]) -> str:
+    """Dtypes in which overloads of a row are verified; overloads that are not."""
+    reached = [decision.operator.name for decision in decisions if decision.operator.name in verified]
+    if not reached:
+        return "no"
+    dtypes = sorted({dtype for name in reached for dtype in verified[name]})
+    missing = [decision for decision in decisions if decision.operator.name not in verified]
+    return ", ".join(dtypes) + (f"; not {_names(missing)}" if missing else "")
+
+
+def _families(plan: Plan, verified: dict[str, list[str]]) -> list[str]:
     families: dict[str, dict[Strategy, list[Decision]]] = defaultdict(lambda: defaultdict(list))
     for decision in plan.decisions.values():
         families[decision.operator.root][decision.strategy].append(decision)
-    lines = ["| family | strategy | overloads |", "|---|---|---|"]
+    lines = ["| family | strategy | overloads | verified in |", "|---|---|---|---|"]
     for root in sorted(families):
         strategies = families[root]
         if set(strategies) <= {Strategy.COMPOSITE, Strategy.ERROR}:
             continue
         for strategy in Strategy:
             if strategy in strategies and strategy is not Strategy.COMPOSITE:
-                lines.append(f"| `{root}` | {strategy.value} | {_names(strategies[strategy])} |")
+                lines.append(
+                    f"| `{root}` | {strategy.value} | {_names(strategies[strategy])} | {_verified(strategies[strategy], verified)} |"
+                )
     return lines
 
 
@@ -57,8 +75,8 @@ def _host(plan: Plan, table: Table) -> list[str]:
     return lines
 
 
-def render_docs(plan: Plan, table: Table, torch_version: str) -> str:
-    """Return the operator page, in Markdown."""
+def render_docs(plan: Plan, table: Table, torch_version: str, verified: dict[str, list[str]]) -> str:
+    """Return the operator page, in Markdown; `verified` maps overloads to the dtypes in which the conformance suite reached them."""
     counts = Counter(decision.strategy for decision in plan.decisions.values())
     lines = [
         "# Operators",
@@ -92,9 +110,10 @@ def render_docs(plan: Plan, table: Table, torch_version: str) -> str:
         "",
         "## Operators with a kernel",
         "",
-        "Families that consist of `composite` operators only are left out.",
+        "Families that consist of `composite` operators only are left out. *Verified*: cases of `tests/conformance` that reach the",
+        "overload with this data type agree with the CPU ([conformance.md](conformance.md)).",
         "",
-        *_families(plan),
+        *_families(plan, verified),
         "",
     ]
     return "\n".join(lines)
