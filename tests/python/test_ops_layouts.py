@@ -100,3 +100,61 @@ def test_a_number_keeps_the_strides_as_on_the_cpu(number: float) -> None:
         assert (ours * number).stride() == (theirs * number).stride()
         assert (ours + number).stride() == (theirs + number).stride()
         assert torch.equal((ours + number).cpu(), theirs + number)
+
+
+ZERO_TENSOR_USES = {
+    "copy_": lambda zero, full: torch.empty_like(full).copy_(zero),
+    "copy_ to the host": lambda zero, full: torch.ones(3).copy_(zero),
+    "copy_ from the host": lambda zero, full: full.clone().copy_(torch._efficientzerotensor((3,))),
+    "copy_ broadcast": lambda zero, full: torch.ones(2, 3, device=full.device).copy_(zero),
+    "copy_ into it": lambda zero, full: zero.copy_(full),
+    "zero_": lambda zero, full: zero.zero_(),
+    "normal_": lambda zero, full: zero.normal_(),
+    "setitem": lambda zero, full: torch.ones(4, device=full.device).__setitem__(slice(3), zero),
+    "clone": lambda zero, full: zero.clone(),
+    "dot": lambda zero, full: torch.dot(zero, full) + 1,
+    "vdot": lambda zero, full: torch.vdot(full, zero) + 1,
+    "dot is zero": lambda zero, full: torch.dot(zero, full)._is_zerotensor(),
+    "item": lambda zero, full: zero[0].item(),
+    "cat": lambda zero, full: torch.cat([zero, full]),
+    "add": lambda zero, full: zero + full,
+    "add_": lambda zero, full: full.clone().add_(zero),
+    "mul_": lambda zero, full: full.clone().mul_(zero),
+    "add number": lambda zero, full: zero + 1,
+    "mul number": lambda zero, full: zero * 3 + 1,
+    "index_select": lambda zero, full: torch.index_select(zero, 0, torch.tensor([1], device=full.device)),
+    "sum": lambda zero, full: zero.sum(),
+    "to": lambda zero, full: zero.to(torch.float64),
+    "unfold": lambda zero, full: zero.unfold(0, 2, 1) + 1,
+    "where": lambda zero, full: torch.where(full > 1, zero, full),
+}
+
+
+@pytest.mark.parametrize("use", ZERO_TENSOR_USES)
+def test_zero_tensors_are_those_of_the_cpu(use: str) -> None:
+    def outcome(device: str) -> object:
+        zero, full = torch._efficientzerotensor((3,), device=device), torch.arange(3.0, device=device)
+        try:
+            result = ZERO_TENSOR_USES[use](zero, full)
+        except RuntimeError as error:
+            return str(error).partition("\n")[0]
+        return result.tolist() if isinstance(result, torch.Tensor) else result
+
+    assert outcome("neuron") == outcome("cpu")
+
+
+def test_mode_into_given_tensors() -> None:
+    values = torch.tensor([[1, 2, 2], [3, 3, 1]])
+    out = torch.empty(2, dtype=torch.int64, device="neuron"), torch.empty(2, dtype=torch.int64, device="neuron")
+    torch.mode(values.to("neuron"), out=out)
+    for ours, theirs in zip(out, torch.mode(values), strict=True):
+        assert torch.equal(ours.cpu(), theirs)
+
+
+def test_selecting_from_no_rows_raises_as_on_the_cpu() -> None:
+    messages = []
+    for device in ("cpu", "neuron"):
+        with pytest.raises(RuntimeError) as error:
+            torch.nn.functional.embedding(torch.tensor([0], device=device), torch.ones(0, 4, device=device))
+        messages.append((type(error.value), str(error.value)))
+    assert messages[0] == messages[1]

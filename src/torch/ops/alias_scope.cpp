@@ -84,11 +84,11 @@ void AliasScope::raise_device_mismatch(c10::Device other) const {
 }
 
 at::Tensor AliasScope::make_device_tensor(c10::Storage storage, const c10::TensorImpl& like) const {
-  auto tensor =
-      at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), like.dtype());
+  const auto keys = like.key_set();
+  const auto own_keys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | (keys & c10::DispatchKeySet(c10::DispatchKey::ZeroTensor));
+  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), own_keys, like.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  const auto keys = like.key_set();
   if (C10_UNLIKELY(keys.has(c10::DispatchKey::Conjugate))) {
     impl->_set_conj(true);
   }

@@ -48,6 +48,12 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   if (self.is_same(src)) {
     return self;
   }
+  // Zero tensors have no bytes; copies are among the few operators that meet one.
+  TORCH_CHECK(!self._is_zerotensor(),
+              "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero tensor.");
+  if (C10_UNLIKELY(src._is_zerotensor())) {
+    return self.zero_();
+  }
   count_transfer(self, src);
   if (same_layout(self, src) && (self.is_cpu() || self.is_privateuseone()) && (src.is_cpu() || src.is_privateuseone())) {
     const auto bytes = static_cast<int64_t>(self.nbytes());

@@ -94,8 +94,8 @@ std::optional<at::Tensor> try_cat(const at::ITensorListRef& tensors, int64_t dim
 }  // namespace
 
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
-  const bool rows = dim == 0 && self.dim() >= 1 && plain(self) && plain(index) && index.dim() == 1 && index.device() == self.device() &&
-                    (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt);
+  const bool rows = dim == 0 && self.dim() >= 1 && self.sizes()[0] != 0 && plain(self) && plain(index) && index.dim() == 1 &&
+                    index.device() == self.device() && (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt);
   if (!rows) {
     return AliasCall<&at::cpu::index_select>::call(self, dim, index);
   }
