@@ -39,9 +39,9 @@ def chosen(config: pytest.Config) -> Iterable[Case]:
             yield case
 
 
-def marks_of(case: Case) -> tuple[pytest.MarkDecorator, ...]:
+def marks_of(case: Case, tier: str) -> tuple[pytest.MarkDecorator, ...]:
     """What `expectations.yaml` says of a case."""
-    expected = expectation_for(case.id)
+    expected = expectation_for(case.id, tier)
     if expected is None:
         return ()
     return (pytest.mark.skip(reason=expected.reason) if expected.skip else pytest.mark.xfail(reason=expected.reason, strict=True),)
@@ -49,7 +49,8 @@ def marks_of(case: Case) -> tuple[pytest.MarkDecorator, ...]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", [pytest.param(case, id=case.id, marks=marks_of(case)) for case in chosen(metafunc.config)])
+        tier = metafunc.config.getoption("--tier")
+        metafunc.parametrize("case", [pytest.param(case, id=case.id, marks=marks_of(case, tier)) for case in chosen(metafunc.config)])
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,11 +14,15 @@ FILE = Path(__file__).with_name("expectations.yaml")
 
 @dataclasses.dataclass(frozen=True)
 class Expectation:
-    """Cases whose id matches `case` (shell pattern over `template/subject/dtype`) fail, for `reason`; or are skipped, if `skip`."""
+    """Cases whose id matches `case` (shell pattern over `template/subject/dtype`) fail, for `reason`; or are not run, if `skip`.
+
+    With `tier`, only in that tier: the samples that fail may not be among the few of the quick one.
+    """
 
     case: str
     reason: str
     skip: bool = False
+    tier: str | None = None
 
 
 @functools.cache
@@ -26,7 +30,9 @@ def expectations() -> tuple[Expectation, ...]:
     """The entries of the file, in its order. An entry may name several cases."""
     entries = yaml.safe_load(FILE.read_text()) or []
     return tuple(
-        Expectation(case=case, reason=entry["reason"], skip=entry.get("skip", False)) for entry in entries for case in entry["cases"]
+        Expectation(case=case, reason=entry["reason"], skip=entry.get("skip", False), tier=entry.get("tier"))
+        for entry in entries
+        for case in entry["cases"]
     )
 
 
@@ -36,7 +42,8 @@ def _by_text() -> tuple[dict[str, Expectation], tuple[Expectation, ...]]:
     return exact, tuple(e for e in expectations() if e.case not in exact)
 
 
-def expectation_for(case_id: str) -> Expectation | None:
-    """The entry for a case, if there is one."""
+def expectation_for(case_id: str, tier: str) -> Expectation | None:
+    """The entry for a case in a tier, if there is one."""
     exact, patterns = _by_text()
-    return exact.get(case_id) or next((e for e in patterns if fnmatch.fnmatchcase(case_id, e.case)), None)
+    found = exact.get(case_id) or next((e for e in patterns if fnmatch.fnmatchcase(case_id, e.case)), None)
+    return found if found is None or found.tier in (None, tier) else None

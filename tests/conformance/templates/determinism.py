@@ -26,7 +26,8 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
 
 def bits(t: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor, so that NaN equals itself."""
-    return t.detach().cpu().resolve_conj().resolve_neg().reshape(-1).clone().view(torch.uint8)
+    flat = t.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
+    return torch.empty(flat.shape, dtype=flat.dtype).copy_(flat).view(torch.uint8)
 
 
 @source("determinism")
