@@ -24,8 +24,8 @@ def seed_all(value: int = 0) -> None:
 
 # These operators take tensors that stay on the host, whatever the device of the others.
 HOST_ARGUMENTS = {"tensor_split"}
-# Operators without a tensor argument whose samples do not always name a device.
-FACTORIES = {"arange"}
+# Operators whose samples do not always name the device of the result, which is then the CPU.
+FACTORIES = {"arange", "linspace", "logspace"}
 _latest: dict[tuple[int, torch.dtype, bool, int | None], tuple[Any, ...]] = {}
 
 
@@ -43,10 +43,9 @@ def operator_samples(op: Any, dtype: torch.dtype, requires_grad: bool = False, m
         if op.name in HOST_ARGUMENTS:
             for t in tensors_of([(s.args, s.kwargs) for s in samples]):
                 t.stays_on_host = True
-        for sample in samples:
-            # Without a tensor or a device the result is on the CPU; `place` replaces the device that is named.
-            if not tensors_of(list(arguments(sample))) and op.name in FACTORIES:
-                sample.kwargs.setdefault("device", "cpu")
+        if op.name in FACTORIES:
+            for sample in samples:
+                sample.kwargs.setdefault("device", "cpu")  # which `place` replaces
         _latest[key] = samples
     return _latest[key]
 
