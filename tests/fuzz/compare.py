@@ -16,13 +16,12 @@ from .program import Program
 
 # Names of the device in messages, and what the CPU says there.
 _RENAMED = (
+    (re.compile(r"\b(?:torch\.(?:neuron\.|cpu\.)?|neuron|CPU)(\w+?)(?:Type|Tensor)\b"), r"\1Tensor"),
     (re.compile(r"\b(neuron|privateuseone)(:\d+)?\b", re.IGNORECASE), "cpu"),
-    (re.compile(r"torch\.cpu\.(\w+Tensor)"), r"torch.\1"),
     (re.compile(r"\bPrivateUse1\b"), "CPU"),
-    (re.compile(r"\bneuron(\w+Type)\b"), r"CPU\1"),
     (re.compile(r"0x[0-9a-f]+"), "0x"),
+    (re.compile(r"backend='\w+'"), "backend"),
 )
-
 
 # What is compared of every tensor, and what only of the results of eager programs: `torch.compile` promises less.
 _FACTS: dict[str, Callable[[torch.Tensor], Any]] = {

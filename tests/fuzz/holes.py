@@ -1,7 +1,7 @@
 """The holes of operator templates: `{a:float 2}` is a tensor, `{d:dim a}` one of its dimensions, and so on.
 
-Each kind is a function of the scope, what the template has bound so far, and the kind's arguments; it gives the text to put in. Now and then a
-hole is filled with something that does not fit, so that errors are compared too.
+Each kind is a function of the scope, what the template has bound so far, and the kind's arguments; it gives the text to put in.
+Now and then a hole is filled with something that does not fit, so that errors are compared too.
 """
 
 import math
@@ -61,14 +61,14 @@ def tensor(scope: Scope, bound: Bound, name: str, family: str, rank: str = "0+")
 @hole
 def leaf(scope: Scope, bound: Bound, name: str) -> str:
     """A tensor that collects gradients."""
-    found = scope.tensors(lambda value: value.requires_grad and value.is_leaf)
+    found = scope.tensors(lambda value: value.requires_grad and not has_history(value))
     return bind(scope, bound, name, scope.pick.early(found)) if found else tensor(scope, bound, name, "float")
 
 
 @hole
 def graph(scope: Scope, bound: Bound, name: str) -> str:
     """A tensor that has a history, if there is one."""
-    found = scope.tensors(lambda value: value.grad_fn is not None)
+    found = scope.tensors(has_history)
     return bind(scope, bound, name, scope.pick.early(found)) if found else tensor(scope, bound, name, "float")
 
 
@@ -84,6 +84,7 @@ def same(scope: Scope, bound: Bound, name: str, model: str, family: str = "any")
     other = bound[model]
     dtypes = FAMILIES[family] if family else (other.dtype,)
     found = scope.tensors(lambda value: value.shape == other.shape and value.dtype in dtypes)
+    found.sort(key=lambda number: scope.value(number) is other)  # the model itself last
     if found and not scope.pick.chance(30):
         return bind(scope, bound, name, scope.pick.early(found))
     return bind(scope, bound, name, scope.new_input(scope.pick.of(dtypes), other.shape))
@@ -120,7 +121,7 @@ def mask(scope: Scope, bound: Bound, name: str, model: str) -> str:
 
 @hole
 def t(scope: Scope, bound: Bound, name: str, model: str, *sizes: str) -> str:
-    """A tensor of the dtype of another (or a named dtype) and of given sizes: `a.-1` is a size of `a`, `*` any, `n*` any that is named `n`."""
+    """A tensor of another's dtype (or of a named family) and given sizes: `a.-1` is a size of `a`, `*` any, `n*` any named `n`."""
     dtype = bound[model].dtype if model in bound else FAMILIES[model][0]
     shape = shape_of(scope, bound, sizes)
     if scope.pick.chance(ILL) and not scope.compiled:
@@ -155,9 +156,15 @@ def tensors(scope: Scope, bound: Bound, name: str, model: str) -> str:
 
 
 @hole
-def out(scope: Scope, bound: Bound, name: str) -> str:
-    """Somewhere to write a result to: any tensor, whatever its shape and dtype."""
-    return tensor(scope, bound, name, "any")
+def out(scope: Scope, bound: Bound, name: str, model: str) -> str:
+    """Somewhere to write a result to: a tensor of any shape, and of any dtype or that of the model."""
+    pick, wanted = scope.pick, bound[model].dtype
+    if pick.chance(40):
+        return tensor(scope, bound, name, "any")
+    found = scope.tensors(lambda value: value.dtype == wanted and value is not bound[model])
+    if found and not pick.chance(25):
+        return bind(scope, bound, name, pick.early(found))
+    return bind(scope, bound, name, scope.new_input(wanted, scope.random_shape()))
 
 
 @hole
@@ -308,6 +315,14 @@ def item(scope: Scope, bound: Bound, name: str, model: str) -> str:
 def broadcasts(left: torch.Size, right: torch.Size) -> bool:
     """Whether the two shapes broadcast."""
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(left), reversed(right), strict=False))
+
+
+def has_history(value: torch.Tensor) -> bool:
+    """Whether the tensor has an autograd node, or cannot say because it is a view that is no longer valid."""
+    try:
+        return value.grad_fn is not None
+    except RuntimeError:
+        return True
 
 
 def shape_of(scope: Scope, bound: Bound, parts: tuple[str, ...]) -> list[int]:

@@ -11,7 +11,7 @@ import torch.nn.functional as functional
 
 from .program import Program, Step
 
-# What the names `dev`, `other` and `copy` in a step mean. On the CPU a move to another place is a copy too, so that storages are shared alike.
+# What the names `dev`, `other` and `copy` in a step mean. On the CPU a move to another place copies too: storages are shared alike.
 CPU = {"dev": "cpu", "other": "cpu", "copy": True}
 NEURON = {"dev": "neuron:0", "other": "neuron:1", "copy": False}
 

@@ -43,7 +43,7 @@ REAL_BINARY = "maximum minimum fmod remainder floor_divide pow"
 FLOAT_BINARY = "atan2 hypot copysign nextafter logaddexp xlogy"
 BITWISE = "bitwise_and bitwise_or bitwise_xor"
 REDUCTIONS = "sum mean amax amin prod"
-ORDER = "max min median argmax argmin cumsum cumprod"
+ORDER = "max min argmax argmin cumsum cumprod"
 
 POINTWISE = [
     "{a:any} + {b:cast a}",
@@ -201,27 +201,27 @@ WRITES = [
     "{a:any 1+}.scatter_({d:dim a}, {i:index a d within}, {b:like a})",
     "{a:num 1+}.scatter_add_({d:dim a}, {i:index a d within}, {b:like a})",
     "{a:real 1+}.scatter_reduce_({d:dim a}, {i:index a d within}, {b:like a}, {r:one 'sum' 'amax' 'prod' 'mean'})",
-    "{a:any 1+}.index_put_(({i:index a 0 *},), {b:any 0}, accumulate={f:flag})",
+    "{a:any 1+}.index_put_(({i:index a 0 *},), {b:t a}, accumulate={f:flag})",
     "{a:num 1+}.cumsum_({d:dim a})",
-    "{a:float 2}.addmm_({b:t a a.0 k*}, {c:t a k a.1})",
+    "{a:float 2}.addmm_({b:t a a.0 k*}.clone(), {c:t a k a.1}.clone())",
 ]
 
 OUTS = [
-    *each("add sub mul div", "torch.NAME({a:any}, {b:cast a}, out={o:out})"),
-    *each("eq lt logical_and", "torch.NAME({a:any}, {b:same a any}, out={o:out})"),
-    *each("exp sqrt neg sigmoid", "torch.NAME({a:num}, out={o:out})"),
-    "torch.matmul({a:float 2}, {b:t a a.1 *}, out={o:out})",
-    "torch.sum({a:any 1+}, {d:dim a}, out={o:out})",
-    "torch.cat([{a:any 1+}, {b:like a}], 0, out={o:out})",
-    "torch.index_select({a:any 1+}, {d:dim a}, {i:index a d *}, out={o:out})",
-    "torch.maximum({a:real}, {b:like a}, out={o:out})",
-    "torch.where({m:bool}, {a:num}, {b:like a}, out={o:out})",
-    "torch.sort({a:real 1+}, {d:dim a}, out=({o:out}, {p:out}))",
-    "torch.cumsum({a:any 1+}, {d:dim a}, out={o:out})",
+    *each("add sub mul div", "torch.NAME({a:any}, {b:cast a}, out={o:out a})"),
+    *each("eq lt logical_and", "torch.NAME({a:any}, {b:same a any}, out={o:out a})"),
+    *each("exp sqrt neg sigmoid", "torch.NAME({a:num}, out={o:out a})"),
+    "torch.matmul({a:float 2}, {b:t a a.1 *}, out={o:out a}.detach().clone())",
+    "torch.sum({a:any 1+}, {d:dim a}, out={o:out a})",
+    "torch.cat([{a:any 1+}, {b:like a}], 0, out={o:out a})",
+    "torch.index_select({a:any 1+}, {d:dim a}, {i:index a d *}, out={o:out a})",
+    "torch.maximum({a:real}, {b:like a}, out={o:out a})",
+    "torch.where({m:bool}, {a:num}, {b:like a}, out={o:out a})",
+    "torch.sort({a:real 1+}, {d:dim a}, out=({o:out a}, {p:t long a.0}))",
+    "torch.cumsum({a:any 1+}, {d:dim a}, out={o:out a})",
     "torch.add({a:num}, {b:like a}, out={a})",
     "torch.mul({a:any 1+}[1:], {b:number}, out={a}[:-1])",
-    "torch.arange({n:whole 0 5}, out={o:out})",
-    "torch.gather({a:any 1+}, {d:dim a}, {i:index a d within}, out={o:out})",
+    "torch.arange({n:whole 0 5}, out={o:any})",
+    "torch.gather({a:any 1+}, {d:dim a}, {i:index a d within}, out={o:out a})",
 ]
 
 REDUCE = [
@@ -246,12 +246,14 @@ REDUCE = [
 ]
 
 ORDERING = [
-    "{a:real 1+}.sort({d:dim a}, stable=True)",
-    "{a:real 1+}.sort({d:dim a}, descending=True, stable=True)",
-    "{a:real 1+}.argsort({d:dim a}, stable=True)",
+    "{a:real 1+}.sort(dim={d:dim a}, stable=True)",
+    "{a:real 1+}.sort(dim={d:dim a}, descending=True, stable=True)",
+    "{a:real 1+}.argsort(dim={d:dim a}, stable=True)",
     "{a:real 1+}.topk(1, {d:dim a})",
     "{a:real 1+}.topk(1, {d:dim a}, largest=False)",
-    "{a:real 1+}.kthvalue(1, {d:dim a})",
+    "{a:real 1+}.contiguous().kthvalue(1, {d:dim a})",
+    "{a:real 1+}.contiguous().median({d:dim a})",
+    "{a:real 1+}.contiguous().nanmedian({d:dim a}, keepdim=True)",
     "torch.unique({a:real})",
     "torch.unique({a:int}, return_inverse=True, return_counts=True)",
     "torch.searchsorted({a:real 1}.sort()[0], {b:like a})",
@@ -268,13 +270,13 @@ GATHER = [
     "{a:any 1+}.scatter({d:dim a}, {i:index a d within}, {b:like a})",
     "{a:num 1+}.scatter_add({d:dim a}, {i:index a d within}, {b:like a})",
     "{a:num 1+}.index_add(0, {i:index a 0 a.0}, {b:like a}, alpha={s:one 1 2})",
-    "{a:any 1+}.index_put(({i:index a 0 *},), {b:any 0})",
+    "{a:any 1+}.index_put(({i:index a 0 *},), {b:t a})",
     "{a:any}.masked_select({m:mask a})",
     "{a:any 1+}[{m:same a bool}]",
     "{a:any}.nonzero()",
     "torch.argwhere({a:any})",
     "F.embedding({i:index w 0 2 *}, {w:float 2})",
-    "F.one_hot({a:long}.abs(), 7)",
+    "F.one_hot({a:long}.abs().clamp(0, 6), 7)",
     "{a:any 1}.take({i:index a 0 2 2})",
     "torch.tril_indices(3, {n:whole 1 3}, device={h:here})",
 ]
@@ -432,7 +434,7 @@ AUTOGRAD = [
     "with torch.no_grad(): {x:leaf}.add_({b:cast x})",
     "with torch.no_grad(): {x:leaf}.copy_({b:like x})",
     "with torch.no_grad(): {x:leaf}.sub_({x}.grad, alpha=0.5)",
-    "with torch.inference_mode(): {a:float}.add_(1)",
+    "torch.inference_mode()(lambda: {a:float} * 2)()",
     "{a:graph}.register_hook(lambda grad: grad * 2) and None",
     "torch.utils.checkpoint.checkpoint(lambda x: x.sin() * {b:like a}, {a:float}, use_reentrant=False)",
     "torch.func.grad(lambda x: (x * {b:like a}).sum())({a:wide})",
@@ -454,7 +456,7 @@ STORAGE = [
     "torch.nn.Parameter({a:float})",
     "{a:float}.__deepcopy__({})",
     "__import__('copy').copy({a:any})",
-    "torch.swap_tensors({a:any}, {b:any})",
+    "torch.utils.swap_tensors({a:any}, {b:any})",
 ]
 
 # Family, templates, whether only eager programs have them, how often relative to the others.

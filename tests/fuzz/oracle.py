@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .compare import differences
@@ -12,31 +13,54 @@ from .program import Program, Step
 class DifferenceError(AssertionError):
     """The device does not do what the CPU does; the message is a script that shows it."""
 
+    def __init__(self, program: Program, expected: Outcome, actual: Outcome, found: list[str]) -> None:
+        script = program.snippet(expected.errors.keys() | actual.errors.keys())
+        super().__init__("\n\n" + script + "\n" + "\n".join("# " + line.replace("\n", "\n# ") for line in found))
+        self.program = program
+        self.found = found
 
-def check(program: Program, execute: Callable[[Step, dict[str, Any]], None] = execute) -> None:
+
+@dataclass
+class Totals:
+    """What was run. Shrinking counts too."""
+
+    eager: int = 0
+    compiled: int = 0
+    steps: int = 0
+    raising: int = 0  # steps that raise on both sides
+    torch_own: int = 0  # compiled programs that PyTorch's own backend gives the same other results for
+    not_compared: int = 0  # compiled programs whose backward raises in eager mode
+
+
+def check(program: Program, execute: Callable[[Step, dict[str, Any]], None] = execute, totals: Totals | None = None) -> None:
     """Raise if the program does something else on the device than on the CPU. `execute` runs a step on the device."""
+    totals = totals if totals is not None else Totals()
+    totals.steps += len(program.steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if program.compiled:
-            _check_compiled(program)
+            _check_compiled(program, totals)
             return
         expected, actual = run(program, CPU), run(program, NEURON, execute)
         found = list(differences(program, expected, actual))
-    _raise(program, expected, actual, found)
+    totals.eager += 1
+    totals.raising += len(expected.errors)
+    if found:
+        raise DifferenceError(program, expected, actual, found)
 
 
-def _check_compiled(program: Program) -> None:
-    """Compare with eager execution on the CPU. What PyTorch's own backend `aot_eager` does on the CPU in the same way is PyTorch's matter."""
+def _check_compiled(program: Program, totals: Totals) -> None:
+    """Compare with eager execution on the CPU. What PyTorch's backend `aot_eager` does on the CPU alike is PyTorch's matter."""
+    totals.compiled += 1
     expected = run_function(program, CPU, None)
+    if expected.errors:
+        totals.not_compared += 1
+        return
     actual = run_function(program, NEURON, "neuron")
     found = list(differences(program, expected, actual))
-    if found and not list(differences(program, run_function(program, CPU, "aot_eager"), actual)):
+    if not found:
         return
-    _raise(program, expected, actual, found)
-
-
-def _raise(program: Program, expected: Outcome, actual: Outcome, found: list[str]) -> None:
-    if found:
-        raise DifferenceError(
-            "\n\n" + program.snippet(expected.errors.keys() | actual.errors.keys()) + "\n" + "\n".join(f"# {line}" for line in found)
-        )
+    if not list(differences(program, run_function(program, CPU, "aot_eager"), actual)):
+        totals.torch_own += 1
+        return
+    raise DifferenceError(program, expected, actual, found)
