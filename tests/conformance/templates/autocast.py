@@ -12,7 +12,7 @@ from ..operators import UNINITIALISED, operator_cases, some_samples
 from ..samples import CPU, DEVICE, arguments, call, place, tensors_of
 
 # bfloat16 has 8 bits of mantissa, and sums of products of such numbers may cancel: the error is relative to the largest result.
-RELATIVE = 0.05
+RELATIVE = 0.1
 
 
 def autocasted(op, given, device: torch.device):
