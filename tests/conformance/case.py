@@ -49,6 +49,18 @@ def source(name: str) -> Callable[[CaseSource], CaseSource]:
     return enter
 
 
+def template_names() -> list[str]:
+    """The templates."""
+    from . import templates  # noqa: F401 - enters the sources
+
+    return sorted(_sources)
+
+
+def module_of(name: str) -> str:
+    """The module that entered a template."""
+    return _sources[name].__module__
+
+
 def description_of(name: str) -> str:
     """The statement that a template checks."""
     function = _sources[name]

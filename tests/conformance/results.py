@@ -6,26 +6,46 @@ import functools
 import hashlib
 import importlib.util
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .case import module_of, template_names
 
 FOLDER = Path(__file__).parents[2] / "build" / "conformance"
 # Outcomes that need no attention; a case with one of them is not run again.
 GOOD = ("passed", "xfailed", "skipped")
 
 
+# What every case stands on.
+CORE = ("case", "compare", "operators", "samples", "test_conformance")
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 @functools.cache
 def build_digest() -> str:
-    """A digest of the plugin and of this suite: outcomes of another build say nothing."""
-    digest = hashlib.sha256()
+    """A digest of the plugin and of the core of this suite: outcomes of another build say nothing."""
     specification = importlib.util.find_spec("torch_neuronx")
     assert specification is not None and specification.origin is not None
     package, suite = Path(specification.origin).parent, Path(__file__).parent
-    for file in sorted([*package.rglob("*.py"), *package.glob("*.so"), *suite.rglob("*.py")]):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    return _digest([*package.rglob("*.py"), *package.glob("*.so"), *(suite / f"{name}.py" for name in CORE)])
+
+
+@functools.cache
+def template_digest(template: str) -> str:
+    """A digest of the files of a template: its module and those whose name begins with the same word. Empty if it is no more."""
+    if template not in template_names():
+        return ""
+    word = module_of(template).rpartition(".")[2].partition("_")[0]
+    return _digest((Path(__file__).parent / "templates").glob(f"{word}*.py"))
 
 
 class Results:
@@ -42,13 +62,15 @@ class Results:
         """Keep an outcome. Several processes append to one file: a line is one write."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         with self.file.open("a") as stream:
-            stream.write(json.dumps({"compared": 0, "seconds": 0.0, "reason": ""} | row) + "\n")
+            code = template_digest(row["case"].partition("/")[0])
+            stream.write(json.dumps({"compared": 0, "seconds": 0.0, "reason": "", "code": code} | row) + "\n")
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The last row of each case."""
+        """The last row of each case whose template is still the one that ran."""
         if not self.file.exists():
             return {}
-        return {row["case"]: row for row in map(json.loads, self.file.read_text().splitlines())}
+        rows = {row["case"]: row for row in map(json.loads, self.file.read_text().splitlines())}
+        return {case: row for case, row in rows.items() if row["code"] == template_digest(case.partition("/")[0])}
 
     def forget_failures(self) -> None:
         """Drop what is not good, so that a later run tries it again."""
