@@ -35,7 +35,7 @@ def report(totals: Totals, found: list[DifferenceError], started: float) -> str:
     """One line about what was done."""
     seconds = time.monotonic() - started
     return (
-        f"{totals.eager + totals.compiled} programs ({totals.eager} eager, {totals.compiled} compiled), {totals.steps} steps, {seconds:.0f} s; "
+        f"{totals.eager} eager and {totals.compiled} compiled programs, {totals.steps} steps, {seconds:.0f} s; "
         f"{totals.raising} steps raise alike; compiled: {totals.torch_own} differ alike in aot_eager on the CPU, "
         f"{totals.not_compared} raise in eager mode; {len(found)} differences"
     )
