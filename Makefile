@@ -49,7 +49,7 @@ test-cpp: build ## C++ tests (ctest)
 	$(BIN)/ctest --test-dir build --output-on-failure -j2
 
 test-python: build ## Python tests (pytest)
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests -m "not extra" -q --durations=15
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not extra" -q --durations=15
 
 test-conformance: build ## the quick tier of the conformance suite (about five minutes)
 	$(BIN)/python -m tests.conformance --tier quick --fresh
