@@ -28,7 +28,8 @@ struct RandomFill {
   void (*normal32)(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float mean, float std);
   void (*normal64)(RandomStream stream, std::uint64_t begin, std::uint64_t end, double* out, double mean, double std);
 
-  // -log(u) * scale, u in (0, 1]; positive for every positive scale that does not underflow: the smallest -log(u) is 2^-25 (2^-54).
+  // -log(u) * scale, u in (0, 1]; positive for every positive scale that does not underflow: the smallest -log(u) is 2^-33 (2^-54).
+  // Resolved with 32 (53) bits near 0.
   void (*exponential32)(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float scale);
   void (*exponential64)(RandomStream stream, std::uint64_t begin, std::uint64_t end, double* out, double scale);
 

@@ -119,6 +119,20 @@ class RandomFillImpl {
     return (high + low) * 0x1p-32f;
   }
 
+  // -log of open_unit(w), with 32 bits of resolution at both ends of (0, 1]: near 1 a float is too coarse, and races between many
+  // categories are decided there. Those values come from the distance to 1, which is exact: -log(1 - v) = 2 atanh(v / (2 - v)). Never 0.
+  static F32 negative_log_unit(U32 w) {
+    constexpr std::uint32_t kSqrtHalf = 0xB504F334;  // as a fraction of 2^32; above it the series of vector_log needs no exponent
+    const U32 complement = ~w;
+    const F32 high = __builtin_convertvector(reinterpret_cast<typename V::I32>(complement >> 16), F32) * 65536.0f;
+    const F32 low = __builtin_convertvector(reinterpret_cast<typename V::I32>(complement & 0xFFFFu), F32);
+    const F32 distance = (high + low) * 0x1p-32f;
+    const F32 s = distance / (2.0f - distance);
+    const F32 near_one = 2.0f * s + 2.0f * s * vector_atanh_series<V>(s * s);
+    const F32 result = w >= kSqrtHalf ? near_one : vector_log<V>(open_unit(w)) * -1.0f;
+    return result < 0x1p-33f ? F32{} + 0x1p-33f : result;
+  }
+
   // k 2^-53 with k in [0, 2^53) from the top 53 bits of w, exact: both halves become doubles as the mantissas of magic numbers.
   static F64 unit(U64 w) {
     constexpr double kMagicLow = 0x1p52;
@@ -206,10 +220,7 @@ class RandomFillImpl {
   }
 
   static void exponential32(RandomStream stream, std::uint64_t begin, std::uint64_t end, float* out, float scale) {
-    const auto convert = [&](U32 w) {
-      const F32 x = vector_log<V>(open_unit(w)) * -1.0f;
-      return (x < 0x1p-25f ? F32{} + 0x1p-25f : x) * scale;
-    };
+    const auto convert = [&](U32 w) { return negative_log_unit(w) * scale; };
     for_each_step(stream, begin, end, out, [&](std::uint64_t block, float* to) {
       const Step32 w = words32(stream, block);
       store(to, convert(w.first));

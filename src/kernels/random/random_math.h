@@ -7,6 +7,12 @@
 
 namespace neuron::kernels {
 
+// atanh(s) / s - 1 for |s| up to (sqrt(2) - 1) / (sqrt(2) + 1), from s squared: its power series.
+template <class V>
+inline typename V::F32 vector_atanh_series(typename V::F32 s2) {
+  return s2 * (1.0f / 3 + s2 * (1.0f / 5 + s2 * (1.0f / 7 + s2 * (1.0f / 9))));
+}
+
 // log(x) for normal x > 0, within 2 ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)) as its power series.
 template <class V>
 inline typename V::F32 vector_log(typename V::F32 x) {
@@ -17,8 +23,7 @@ inline typename V::F32 vector_log(typename V::F32 x) {
   const F32 exponent = __builtin_convertvector(reinterpret_cast<typename V::I32>(shifted) >> 23, F32);
   const F32 m = reinterpret_cast<F32>((shifted & 0x007FFFFFu) + kSqrtHalf);
   const F32 s = (m - 1.0f) / (m + 1.0f);
-  const F32 s2 = s * s;
-  const F32 series = s2 * (1.0f / 3 + s2 * (1.0f / 5 + s2 * (1.0f / 7 + s2 * (1.0f / 9))));
+  const F32 series = vector_atanh_series<V>(s * s);
   // ln 2 in two parts: the high one has few enough digits that exponent * high is exact.
   const F32 high = exponent * 0.693359375f;
   return high + (2.0f * s + (2.0f * s * series + exponent * -2.12194440e-4f));

@@ -8,18 +8,50 @@
 namespace neuron::kernels {
 namespace {
 
-// log(k!) for an integer k >= 0. std::lgamma writes a global sign, a data race between threads.
-double log_factorial(double k) noexcept {
+constexpr double kHalfLogTwoPi = 0.91893853320467274178;
+
+// log(k!) minus Stirling's (k + 1/2) log k - k + log(2 pi) / 2, for an integer k >= 1. (std::lgamma writes a global sign, a data race.)
+double stirling_error(double k) noexcept {
   if (k < 16) {
-    double product = 1;
-    for (int i = 2; i <= static_cast<int>(k); ++i) product *= i;
-    return std::log(product);
+    double factorial = 1;
+    for (int i = 2; i <= static_cast<int>(k); ++i) factorial *= i;
+    return std::log(factorial) - ((k + 0.5) * std::log(k) - k + kHalfLogTwoPi);
   }
-  const double x = k + 1;
-  const double inverse = 1 / x;
+  const double inverse = 1 / k;
   const double inverse2 = inverse * inverse;
-  const double half_log_two_pi = 0.91893853320467274178;
-  return (x - 0.5) * std::log(x) - x + half_log_two_pi + inverse * (1.0 / 12 - inverse2 * (1.0 / 360 - inverse2 * (1.0 / 1260)));
+  return inverse * (1.0 / 12 - inverse2 * (1.0 / 360 - inverse2 * (1.0 / 1260)));
+}
+
+// x log(x / mean) + mean - x for x > 0, without the cancellation of that formula where x is close to mean (Loader 2000).
+double deviance(double x, double mean) noexcept {
+  const double difference = x - mean;
+  const double v = difference / (x + mean);
+  if (std::fabs(v) > 0.1) return x * std::log(x / mean) - difference;
+  // log(x / mean) = 2 atanh(v)
+  double sum = difference * v;
+  double power = 2 * x * v;
+  for (int i = 1; i < 100; ++i) {
+    power *= v * v;
+    const double next = sum + power / (2 * i + 1);
+    if (next == sum) break;
+    sum = next;
+  }
+  return sum;
+}
+
+// The logarithm of the probability of k, by saddle-point expansion: accurate to the last digits for means up to 1e300, where the usual
+// formulas subtract numbers of the size of the mean.
+double log_poisson(double k, double rate) noexcept {
+  if (k <= 0) return k < 0 ? -std::numeric_limits<double>::infinity() : -rate;
+  return -stirling_error(k) - deviance(k, rate) - kHalfLogTwoPi - 0.5 * std::log(k);
+}
+
+double log_binomial(double k, double count, double probability) noexcept {
+  if (k <= 0) return count * std::log1p(-probability);
+  if (k >= count) return count * std::log(probability);
+  const double rest = count - k;
+  return stirling_error(count) - stirling_error(k) - stirling_error(rest) - deviance(k, count * probability) -
+         deviance(rest, count * (1 - probability)) - kHalfLogTwoPi + 0.5 * (std::log(count / k) - std::log(rest));
 }
 
 // A Gamma(shape, 1) variate for shape >= 1.
@@ -55,7 +87,7 @@ double sample_large_binomial(SampleStream& random, double count, double probabil
   const double inner = 0.92 - 4.2 / b;
   const double alpha = (2.83 + 5.1 / b) * deviation;
   const double mode = std::floor((count + 1) * probability);
-  const double log_odds = std::log(probability / (1 - probability));
+  const double log_mode = log_binomial(mode, count, probability);
   for (;;) {
     const double u = random.uniform() - 0.5;
     const double v = random.uniform();
@@ -63,9 +95,7 @@ double sample_large_binomial(SampleStream& random, double count, double probabil
     const double k = std::floor((2 * a / us + b) * u + c);
     if (k < 0 || k > count) continue;
     if (us >= 0.07 && v <= inner) return k;
-    const double log_ratio =
-        log_factorial(mode) + log_factorial(count - mode) - log_factorial(k) - log_factorial(count - k) + (k - mode) * log_odds;
-    if (std::log(v * alpha / (a / (us * us) + b)) <= log_ratio) return k;
+    if (std::log(v * alpha / (a / (us * us) + b)) <= log_binomial(k, count, probability) - log_mode) return k;
   }
 }
 
@@ -129,7 +159,6 @@ double sample_poisson(SampleStream& random, double rate) noexcept {
   const double a = -0.059 + 0.02483 * b;
   const double log_inverse_alpha = std::log(1.1239 + 1.1328 / (b - 3.4));
   const double inner = 0.9277 - 3.6224 / (b - 2);
-  const double log_rate = std::log(rate);
   for (;;) {
     const double u = random.uniform() - 0.5;
     const double v = random.uniform();
@@ -137,7 +166,7 @@ double sample_poisson(SampleStream& random, double rate) noexcept {
     const double k = std::floor((2 * a / us + b) * u + rate + 0.43);
     if (us >= 0.07 && v <= inner) return k;
     if (k < 0 || (us < 0.013 && v > us)) continue;
-    if (std::log(v) + log_inverse_alpha - std::log(a / (us * us) + b) <= k * log_rate - rate - log_factorial(k)) return k;
+    if (std::log(v) + log_inverse_alpha - std::log(a / (us * us) + b) <= log_poisson(k, rate)) return k;
   }
 }
 
