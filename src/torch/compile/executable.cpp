@@ -5,6 +5,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/alias_sets.h"
 #include "compiler/printer.h"
@@ -66,6 +68,7 @@ Executable::Executable(compiler::Program program, ProgramObjects objects) : prog
     largest_stack_ = std::max(largest_stack_, steps_.back().arguments.size());
   }
   find_written_inputs();
+  find_tracked_views();
 }
 
 std::uint64_t Executable::size_bytes() const {
@@ -163,6 +166,31 @@ void Executable::find_written_inputs() {
     if (written) {
       written_inputs_.push_back(i);
     }
+  }
+}
+
+void Executable::find_tracked_views() {
+  const compiler::AliasSets aliases(program_);
+  // By set: how many distinct values of it the caller holds afterwards.
+  std::unordered_map<ValueId, std::unordered_set<ValueId>> held;
+  for (const Argument& output : program_.outputs) {
+    output.for_each_value([&](ValueId id) { held[aliases.set_of(id)].insert(id); });
+  }
+  for (const ValueId id : program_.inputs()) {
+    const auto set = held.find(aliases.set_of(id));
+    if (set != held.end()) {
+      set->second.insert(id);
+    }
+  }
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    if (instruction.effects.views.empty() || !instruction.effects.writes.empty()) {
+      continue;
+    }
+    steps_[i].tracks_views = std::any_of(instruction.results.begin(), instruction.results.end(), [&](ValueId id) {
+      const auto set = id == compiler::kNoValue ? held.end() : held.find(aliases.set_of(id));
+      return set != held.end() && set->second.size() > 1;
+    });
   }
 }
 

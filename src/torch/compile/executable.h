@@ -3,6 +3,9 @@
 // `run` knows nothing of Python (but for steps that call into it) and never looks at the graph again. Each step pushes its arguments on a
 // stack, calls the operator below autograd, and moves the results into their slots. An argument that dies there is moved, not copied, so
 // its memory is free for the next allocation as soon as the operator is done with it. Safe to run from several threads at once.
+//
+// Views whose memory the caller reaches in two ways (a result that is a view of an input or of another result) are made with autograd's view
+// tracking on: they must share a version counter, or autograd would not notice that a write to one changes what it saved of the other.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -54,6 +57,7 @@ class Executable {
     std::vector<std::uint32_t> lists;  // arguments that are lists with values inside: never shared between runs
     std::vector<compiler::ValueId> results;
     bool results_are_list = false;
+    bool tracks_views = false;  // autograd gets to know what the results are views of
     std::vector<compiler::ValueId> late_releases;  // values that die here but could not be moved
   };
 
@@ -63,6 +67,7 @@ class Executable {
   void bind_argument(Step& step, const compiler::Operand& operand, const c10::Argument* parameter);
   void mark_last_uses(Step& step, const compiler::Instruction& instruction) const;
   void find_written_inputs();
+  void find_tracked_views();
 
   void execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const;
   void push_arguments(const Step& step, Slots& slots, torch::jit::Stack& stack) const;

@@ -9,15 +9,16 @@
 namespace neuron::compile {
 namespace {
 
-// The graph already contains what autograd, autocast and view tracking would add.
-const c10::DispatchKeySet kAlreadyTraced = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+// The graph already contains what autograd and autocast would add.
+const c10::DispatchKeySet kAlreadyTraced = c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
+const c10::DispatchKeySet kViewTracking(c10::DispatchKey::ADInplaceOrView);
 
 }  // namespace
 
 std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const {
   TORCH_CHECK_VALUE(inputs.size() == input_count(), "the graph ", program_.name(), " takes ", input_count(), " inputs, got ",
                     inputs.size());
-  // View tracking is off, so tell autograd here that these are about to change. A tensor of inference mode has no version.
+  // View tracking is off for writes, so tell autograd here that these are about to change. A tensor of inference mode has no version.
   for (const std::size_t position : written_inputs_) {
     if (inputs[position].isTensor() && !inputs[position].toTensor().is_inference()) {
       inputs[position].toTensor().unsafeGetTensorImpl()->bump_version();
@@ -79,6 +80,7 @@ void Executable::push_arguments(const Step& step, Slots& slots, torch::jit::Stac
 
 void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const {
   push_arguments(step, slots, stack);
+  const c10::impl::ExcludeDispatchKeyGuard untracked(step.tracks_views ? c10::DispatchKeySet() : kViewTracking);
   if (step.external != nullptr) {
     stack = step.external->call(std::move(stack));
   } else {
