@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten
 from ..compare import same_strides
 from ..samples import tensors_of
 from .aliasing import sharing
+from .determinism import bits
 
 
 @dataclasses.dataclass
@@ -29,7 +30,8 @@ def facts_of(results: Any, given: Any, versions: list[int], gradients: list[torc
     """Look at a call after it succeeded. `versions` are the inputs' version counters from before."""
     returned, inputs = strided(results), strided(given)
     written = [t._version != version for t, version in zip(inputs, versions, strict=True)]
-    return Facts(None, results, gradients, inputs, written, [sharing(returned, inputs), shared_among(returned)])
+    shared = [sharing(returned, inputs), shared_among(returned), versions_counted([*returned, *inputs], len(returned))]
+    return Facts(None, results, gradients, inputs, written, shared)
 
 
 def shared_among(results: list[torch.Tensor]) -> list[Any]:
@@ -39,6 +41,17 @@ def shared_among(results: list[torch.Tensor]) -> list[Any]:
         [(one is other, here is not None and here == there) for other, there in zip(results, pointers, strict=True)]
         for one, here in zip(results, pointers, strict=True)
     ]
+
+
+def versions_counted(tensors: list[torch.Tensor], count: int) -> list[Any]:
+    """For each of the first `count` tensors: which others count up when something is written to it. Nothing is: no element is named."""
+    found = []
+    with torch.no_grad():
+        for t in tensors[:count]:
+            before = [other._version for other in tensors]
+            t.as_strided((0,), (1,)).zero_()
+            found.append([other._version != version for other, version in zip(tensors, before, strict=True)])
+    return found
 
 
 def strided(tree: Any) -> list[torch.Tensor]:
@@ -109,7 +122,7 @@ def _tensor_differences(what: str, one: torch.Tensor, other: torch.Tensor, value
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal within the tolerance that `torch.testing` has for the dtype: compilation may decompose an operator in another way."""
     left, right = one.cpu(), other.cpu()
-    if left.layout is torch.strided and not left.is_nested and not left.is_quantized and torch.equal(left, right):
+    if strided([left, right]) and torch.equal(bits(left), bits(right)):
         return True
     try:
         torch.testing.assert_close(left, right, equal_nan=True)
