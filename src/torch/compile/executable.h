@@ -4,8 +4,8 @@
 // stack, calls the operator below autograd, and moves the results into their slots. An argument that dies there is moved, not copied, so
 // its memory is free for the next allocation as soon as the operator is done with it. Safe to run from several threads at once.
 //
-// Views whose memory the caller reaches in two ways (a result that is a view of an input or of another result) are made with autograd's view
-// tracking on: they must share a version counter, or autograd would not notice that a write to one changes what it saved of the other.
+// Views whose memory the caller reaches in two ways (a result that is a view of an input or of another result) are made with autograd's
+// view tracking on: they must share a version counter, or autograd would not notice that a write to one changes what it saved of the other.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -57,7 +57,7 @@ class Executable {
     std::vector<std::uint32_t> lists;  // arguments that are lists with values inside: never shared between runs
     std::vector<compiler::ValueId> results;
     bool results_are_list = false;
-    bool tracks_views = false;  // autograd gets to know what the results are views of
+    bool tracks_views = false;                     // autograd gets to know what the results are views of
     std::vector<compiler::ValueId> late_releases;  // values that die here but could not be moved
   };
 
