@@ -65,7 +65,7 @@ def test_tree(package: str) -> Path:
         file.extractall(tree, members=members, filter="data")
     # The package marker is not in the archives, but the tests import each other relatively. Tests that start pytest anew find the settings.
     (tree / "tests" / "__init__.py").touch()
-    shutil.copy(paths.HERE / "pytest.ini", tree / "pytest.ini")
+    shutil.copy(paths.HERE / "foreign.ini", tree / "pytest.ini")
     for path in sorted((tree / "tests").rglob("*.py")):
         _ask_run_device(path)
         _stay_offline(path)
