@@ -12,7 +12,7 @@ import torch
 from . import overloads
 from .case import Case, all_cases, description_of
 from .expectations import expectations
-from .results import GOOD, Results
+from .results import GOOD, latest_rows
 
 FILE = Path(__file__).parents[2] / "docs" / "conformance.md"
 Rows = dict[str, dict[str, Any]]
@@ -74,6 +74,8 @@ def render(cases: list[Case], rows: Rows) -> str:
         f"torch {torch.__version__.partition('+')[0]}, full tier. {total['expected']} of {compared} cases that compare something are ",
     ]
     pages[-1] += f"expected not to hold ({100 * total['expected'] / max(compared, 1):.2f} %).\n"
+    commits = collections.Counter(str(rows[case.id]["commit"]) for case in cases if case.id in rows)
+    pages.append(f"Measured at commit {', '.join(f'`{name}` ({number} cases)' for name, number in commits.most_common())}.\n")
     lines = ["## By template", ""]
     lines += table(
         ["template", *COLUMNS, "statement"], [[*line(f"`{name}`", by_template[name]), description_of(name)] for name in sorted(by_template)]
@@ -102,7 +104,7 @@ def subjects(ids: list[str]) -> str:
 
 def write() -> int:
     """Write the page and the list of verified overloads; 1 if something failed or has not run."""
-    cases, rows = list(all_cases(quick=False)), Results("full").rows()
+    cases, rows = list(all_cases(quick=False)), latest_rows("full")
     bad = [case.id for case in cases if rows.get(case.id, {}).get("outcome") not in GOOD]
     FILE.write_text(render(cases, rows))
     print(f"{FILE.name}: {len(cases)} cases, {len(bad)} failed or not run; {overloads.write(rows)} overloads verified")

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,23 @@ def template_digest(template: str) -> str:
     return _digest((Path(__file__).parent / "templates").glob(f"{word}*.py"))
 
 
+@functools.cache
+def commit() -> str:
+    """The commit of the plugin's sources, for the report."""
+    specification = importlib.util.find_spec("torch_neuronx")
+    assert specification is not None and specification.origin is not None
+    command = ["git", "-C", str(Path(specification.origin).parent), "rev-parse", "--short=10", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def latest_rows(tier: str) -> dict[str, dict[str, Any]]:
+    """The last row of each case with any build."""
+    rows: dict[str, dict[str, Any]] = {}
+    for file in sorted(FOLDER.glob(f"{tier}-*.jsonl"), key=lambda file: file.stat().st_mtime):
+        rows |= {row["case"]: row for row in map(json.loads, file.read_text().splitlines())}
+    return rows
+
+
 class Results:
     """The outcomes of one tier with the present build."""
 
@@ -63,7 +81,7 @@ class Results:
         FOLDER.mkdir(parents=True, exist_ok=True)
         with self.file.open("a") as stream:
             code = template_digest(row["case"].partition("/")[0])
-            stream.write(json.dumps({"compared": 0, "seconds": 0.0, "reason": "", "code": code} | row) + "\n")
+            stream.write(json.dumps({"compared": 0, "seconds": 0.0, "reason": "", "code": code, "commit": commit()} | row) + "\n")
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """The last row of each case whose template is still the one that ran."""
