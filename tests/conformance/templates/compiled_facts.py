@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..compare import same_strides
 from ..samples import tensors_of
@@ -15,13 +15,27 @@ from .determinism import bits
 
 
 @dataclasses.dataclass
+class Seen:
+    """A tensor as it was when the call had ended: later questions cannot change the answers of autograd."""
+
+    data: torch.Tensor
+    requires_grad: bool
+    is_leaf: bool
+
+
+def seen(t: torch.Tensor) -> Seen:
+    """Look at a tensor."""
+    return Seen(t.detach(), t.requires_grad, t.is_leaf)
+
+
+@dataclasses.dataclass
 class Facts:
     """What one call did with one sample. `results` is the tree returned, `gradients` what a backward gave afterwards."""
 
     error: Exception | None = None
     results: Any = None
-    gradients: list[torch.Tensor | None] = dataclasses.field(default_factory=list)
-    inputs: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    gradients: Any = None
+    inputs: Any = None
     written: list[bool] = dataclasses.field(default_factory=list)
     shared: list[Any] = dataclasses.field(default_factory=list)
 
@@ -30,8 +44,9 @@ def facts_of(results: Any, given: Any, versions: list[int], gradients: list[torc
     """Look at a call after it succeeded. `versions` are the inputs' version counters from before."""
     returned, inputs = strided(results), strided(given)
     written = [t._version != version for t, version in zip(inputs, versions, strict=True)]
+    looked_at = tree_map_only(torch.Tensor, seen, (results, gradients, inputs))
     shared = [sharing(returned, inputs), shared_among(returned), versions_counted([*returned, *inputs], len(returned))]
-    return Facts(None, results, gradients, inputs, written, shared)
+    return Facts(None, *looked_at, written, shared)
 
 
 def shared_among(results: list[torch.Tensor]) -> list[Any]:
@@ -44,13 +59,12 @@ def shared_among(results: list[torch.Tensor]) -> list[Any]:
 
 
 def versions_counted(tensors: list[torch.Tensor], count: int) -> list[Any]:
-    """For each of the first `count` tensors: which others count up when something is written to it. Nothing is: no element is named."""
+    """For each of the first `count` tensors: which tensors count up when it does, as it would if something wrote to it."""
     found = []
-    with torch.no_grad():
-        for t in tensors[:count]:
-            before = [other._version for other in tensors]
-            t.as_strided((0,), (1,)).zero_()
-            found.append([other._version != version for other, version in zip(tensors, before, strict=True)])
+    for t in tensors[:count]:
+        before = [other._version for other in tensors]
+        torch.autograd.graph.increment_version(t)
+        found.append([other._version != version for other, version in zip(tensors, before, strict=True)])
     return found
 
 
@@ -73,9 +87,7 @@ def differences(one: Facts, other: Facts, *, values: bool = True) -> list[str]:
         return [] if type(one.error) is type(other.error) else [f"raises {name_of(one.error)} instead of {name_of(other.error)}"]
     found = _tree_differences("result", one.results, other.results, values)
     found += _tree_differences("gradient", one.gradients, other.gradients, values)
-    if len(one.inputs) == len(other.inputs):
-        for index, (left, right) in enumerate(zip(one.inputs, other.inputs, strict=True)):
-            found += _tensor_differences(f"input {index} afterwards", left, right, values)
+    found += _tree_differences("input afterwards", one.inputs, other.inputs, values)
     if one.written != other.written:
         found.append(f"inputs written {one.written} instead of {other.written}")
     if one.shared != other.shared:
@@ -92,29 +104,29 @@ def _tree_differences(what: str, one: Any, other: Any, values: bool) -> list[str
     for index, (a, b) in enumerate(zip(left, right, strict=True)):
         if type(a) is not type(b):
             found.append(f"{what} {index}: {type(a).__name__} instead of {type(b).__name__}")
-        elif isinstance(b, torch.Tensor):
+        elif isinstance(b, Seen):
             found += _tensor_differences(f"{what} {index}", a, b, values)
         elif values and a != b and not (a != a and b != b):
             found.append(f"{what} {index}: another value")
     return found
 
 
-def _tensor_differences(what: str, one: torch.Tensor, other: torch.Tensor, values: bool) -> list[str]:
-    found = [
-        f"{what}: {name} {getattr(one, name)} instead of {getattr(other, name)}"
-        for name in ("dtype", "shape", "layout", "requires_grad", "is_leaf")
-        if getattr(one, name) != getattr(other, name)
-    ]
-    if one.device != other.device:
+def _tensor_differences(what: str, one: Seen, other: Seen, values: bool) -> list[str]:
+    left, right = one.data, other.data
+    found = [f"{what}: {n} {getattr(one, n)}" for n in ("requires_grad", "is_leaf") if getattr(one, n) != getattr(other, n)]
+    for name in ("dtype", "shape", "layout"):
+        if getattr(left, name) != getattr(right, name):
+            found.append(f"{what}: {name} {getattr(left, name)} instead of {getattr(right, name)}")
+    if left.device != right.device:
         found.append(f"{what}: on another device")
     if found:
         return found
-    if other.layout is torch.strided and not other.is_nested:
-        if not same_strides(one, other):
-            found.append(f"{what}: strides {one.stride()} instead of {other.stride()} of shape {tuple(other.shape)}")
-        if one.is_conj() != other.is_conj() or one.is_neg() != other.is_neg():
+    if strided(right):
+        if not same_strides(left, right):
+            found.append(f"{what}: strides {left.stride()} instead of {right.stride()} of shape {tuple(right.shape)}")
+        if left.is_conj() != right.is_conj() or left.is_neg() != right.is_neg():
             found.append(f"{what}: conjugate or negative bit")
-    if values and not same_values(one.detach(), other.detach()):
+    if values and not same_values(left, right):
         found.append(f"{what}: other values")
     return found
 
