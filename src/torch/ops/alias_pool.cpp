@@ -16,6 +16,10 @@ constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::Dispa
 
 c10::DataPtr borrowed(void* bytes) { return {bytes, c10::Device(c10::kCPU)}; }
 
+void* bytes_of(const c10::TensorImpl* tensor) {
+  return tensor->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+}
+
 void release_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
 
 }  // namespace
@@ -43,7 +47,6 @@ void AliasSlot::bind(const at::Tensor& source, const AliasSlot* sharer) {
   if (C10_UNLIKELY(sharer != nullptr)) {
     sharing_ = true;
     impl().use_storage(sharer->impl().unsafe_storage());
-    bytes_ = sharer->bytes_;
     return;
   }
   auto* storage = source_->unsafe_storage().unsafeGetStorageImpl();
@@ -51,8 +54,7 @@ void AliasSlot::bind(const at::Tensor& source, const AliasSlot* sharer) {
   if (C10_UNLIKELY(storage->_mutable_data_ptr_no_checks().get_deleter() == &c10::impl::cow::cow_deleter)) {
     storage->mutable_data_ptr();
   }
-  bytes_ = storage->_mutable_data_ptr_no_checks().get();
-  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(borrowed(bytes_));
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(borrowed(storage->_mutable_data_ptr_no_checks().get()));
   storage_.unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
 }
 
@@ -61,6 +63,8 @@ void AliasSlot::release() noexcept {
     write_back();
   }
   if (C10_UNLIKELY(sharing_)) {
+    storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(borrowed(bytes_of(source_)));
+    storage_.unsafeGetStorageImpl()->set_nbytes(source_->unsafe_storage().nbytes());
     impl().use_storage(storage_);
     sharing_ = false;
   }
@@ -74,13 +78,15 @@ void AliasSlot::release() noexcept {
 void AliasSlot::write_back() {
   auto* used = impl().unsafe_storage().unsafeGetStorageImpl();
   auto& bytes = used->_mutable_data_ptr_no_checks();
-  if (C10_UNLIKELY(bytes.get() != bytes_)) {
-    // The kernel grew the tensor; the new bytes are device memory already, only their tag is wrong.
+  if (C10_UNLIKELY(bytes.get() != bytes_of(source_))) {
+    // The kernel grew the tensor; the new bytes are device memory already, only their tag is wrong. The alias borrows them from now on:
+    // others over the same storage follow, and the kernel may have kept it.
+    auto* new_bytes = bytes.get();
     auto* storage = source_->unsafe_storage().unsafeGetStorageImpl();
     bytes.unsafe_set_device(source_->device());
     storage->set_data_ptr_noswap(std::move(bytes));
     storage->set_nbytes(used->nbytes());
-    used->set_data_ptr_noswap(borrowed(nullptr));
+    used->set_data_ptr_noswap(borrowed(new_bytes));
   }
   const auto& alias = impl();
   if (C10_UNLIKELY(alias.sizes() != source_->sizes() || alias.strides() != source_->strides())) {
@@ -92,10 +98,10 @@ void AliasSlot::write_back() {
 // start afresh.
 void AliasSlot::abandon() {
   auto* storage = storage_.unsafeGetStorageImpl();
-  if (storage->_mutable_data_ptr_no_checks().get() == bytes_ && source_ != nullptr) {
+  if (source_ != nullptr && storage->_mutable_data_ptr_no_checks().get() == bytes_of(source_)) {
     auto* owner = source_->unsafe_storage().unsafeGetStorageImpl();
     c10::raw::intrusive_ptr::incref(owner);
-    storage->set_data_ptr_noswap(c10::DataPtr(bytes_, owner, &release_storage, c10::Device(c10::kCPU)));
+    storage->set_data_ptr_noswap(c10::DataPtr(bytes_of(source_), owner, &release_storage, c10::Device(c10::kCPU)));
   }
   *this = AliasSlot();
 }

@@ -55,7 +55,6 @@ class AliasSlot {
   at::Tensor tensor_;
   const at::Tensor* argument_ = nullptr;
   c10::TensorImpl* source_ = nullptr;
-  void* bytes_ = nullptr;
   bool written_ = false;
   bool sharing_ = false;
 };
