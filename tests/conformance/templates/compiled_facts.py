@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchRuntimeError
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..compare import same_strides
@@ -81,10 +82,17 @@ def name_of(error: Exception | None) -> str:
     return type(error).__name__ + (f"({type(inner).__name__})" if inner is not None and type(inner) is not type(error) else "")
 
 
+def same_error(compiled: Exception | None, eager: Exception | None) -> bool:
+    """Both fail, with one type of error; an error that Dynamo meets while it traces with fake tensors comes as its TorchRuntimeError."""
+    if compiled is None or eager is None:
+        return compiled is eager
+    return type(compiled) in (type(eager), TorchRuntimeError)
+
+
 def differences(one: Facts, other: Facts, *, values: bool = True) -> list[str]:
     """In what `one` differs from `other`: short texts that name no device and no number, so that those of two devices can be compared."""
     if one.error is not None or other.error is not None:
-        return [] if type(one.error) is type(other.error) else [f"raises {name_of(one.error)} instead of {name_of(other.error)}"]
+        return [] if same_error(one.error, other.error) else [f"raises {name_of(one.error)} instead of {name_of(other.error)}"]
     found = _tree_differences("result", one.results, other.results, values)
     found += _tree_differences("gradient", one.gradients, other.gradients, values)
     found += _tree_differences("input afterwards", one.inputs, other.inputs, values)
