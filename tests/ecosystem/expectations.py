@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import yaml
 
 from tests.ecosystem import paths
+from tests.ecosystem.outcomes import Outcome, same_test
 
 
-def read_expectations(suite: str, tests: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+def read_expectations(suite: str, neuron: Mapping[str, Outcome]) -> tuple[dict[str, str], list[str]]:
     """Expectations of a suite: reason by test id, and the patterns that match no test (which are errors: they guard nothing).
 
-    An entry of `expectations.yaml` is `{suite, tests, reason}`, where `tests` is a list of regular expressions over whole ids.
+    An entry of `expectations.yaml` has `suite`, `reason`, and one of two lists of regular expressions: `tests`, over whole ids of tests that fail
+    on `neuron`, or `skips`, over the message with which tests skip themselves there.
     """
     entries = yaml.safe_load(paths.EXPECTATIONS.read_text(encoding="utf-8")) or []
-    ids = list(tests)
     reasons: dict[str, str] = {}
     idle = []
     for entry in entries:
         if entry["suite"] != suite:
             continue
-        for pattern in entry["tests"]:
-            matching = [test for test in ids if re.fullmatch(pattern, test)]
+        for pattern in entry.get("tests", []):
+            matching = [same_test(test) for test in neuron if re.fullmatch(pattern, same_test(test))]
             if not matching:
                 idle.append(pattern)
             reasons.update(dict.fromkeys(matching, entry["reason"]))
+        for pattern in entry.get("skips", []):
+            skipped = [
+                same_test(test) for test, outcome in neuron.items() if outcome.outcome == "skipped" and re.search(pattern, outcome.message)
+            ]
+            if not skipped:
+                idle.append(pattern)
+            reasons.update(dict.fromkeys(skipped, entry["reason"]))
     return reasons, idle

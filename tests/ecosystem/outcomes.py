@@ -76,12 +76,12 @@ def compare(cpu: dict[str, Outcome], neuron: dict[str, Outcome], expectations: d
     for test, reference in cpu.items():
         found = on_neuron.get(same_test(test), Outcome("missing", "not collected on neuron"))
         if reference.outcome == "passed" and found.outcome != "passed":
-            if test in expectations:
-                result.expected[test] = expectations[test]
+            if same_test(test) in expectations:
+                result.expected[test] = expectations[same_test(test)]
             else:
                 result.lost[test] = found
         elif found.outcome == "passed":
-            if test in expectations:
+            if same_test(test) in expectations:
                 result.unexpected_passes.append(test)
             if reference.outcome != "passed":
                 result.gained.append(test)

@@ -31,7 +31,7 @@ def _compare_suite(name: str, units: list[Unit]) -> tuple[Comparison, dict[str, 
     names = [unit.name for unit in units]
     cpu = read_outcomes(name, names, "cpu")
     neuron = read_outcomes(name, names, "neuron")
-    expectations, idle = read_expectations(name, cpu)
+    expectations, idle = read_expectations(name, neuron)
     return compare(cpu, neuron, expectations), cpu, idle
 
 

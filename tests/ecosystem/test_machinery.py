@@ -48,7 +48,16 @@ def test_expectation_that_matches_no_test_is_reported(tmp_path: Path, monkeypatc
     file = tmp_path / "expectations.yaml"
     file.write_text("- {suite: s, reason: r, tests: ['a.*', 'gone']}\n- {suite: other, reason: r, tests: [x]}\n", encoding="utf-8")
     monkeypatch.setattr(paths, "EXPECTATIONS", file)
-    assert expectations.read_expectations("s", ["a1", "a2", "b"]) == ({"a1": "r", "a2": "r"}, ["gone"])
+    found = expectations.read_expectations("s", {"a1": FAILED, "a2": FAILED, "b": FAILED})
+    assert found == ({"a1": "r", "a2": "r"}, ["gone"])
+
+
+def test_expectation_of_a_skip_is_about_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "expectations.yaml"
+    file.write_text("- {suite: s, reason: r, skips: ['only a CPU']}\n", encoding="utf-8")
+    monkeypatch.setattr(paths, "EXPECTATIONS", file)
+    neuron = {"a": Outcome("skipped", "test requires only a CPU"), "b": Outcome("skipped", "other"), "c": Outcome("failed", "only a CPU")}
+    assert expectations.read_expectations("s", neuron) == ({"a": "r"}, [])
 
 
 @pytest.fixture
