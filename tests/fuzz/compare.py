@@ -17,6 +17,7 @@ from .program import Program
 # Names of the device in messages, and what the CPU says there.
 _RENAMED = (
     (re.compile(r"\b(?:torch\.(?:neuron\.|cpu\.)?|neuron|CPU)(\w+?)(?:Type|Tensor)\b"), r"\1Tensor"),
+    (re.compile(r",? ?device='[\w:]+'"), ""),
     (re.compile(r"\b(neuron|privateuseone)(:\d+)?\b", re.IGNORECASE), "cpu"),
     (re.compile(r"\bPrivateUse1\b"), "CPU"),
     (re.compile(r"0x[0-9a-f]+"), "0x"),

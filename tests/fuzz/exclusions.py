@@ -41,6 +41,11 @@ EXCLUSIONS = (
         "PyTorch's dropout is native_dropout on accelerators and a multiplication with noise on the CPU",
     ),
     Exclusion(
+        frozenset({"grad_fn"}),
+        lambda case: has(case.program, "] = "),
+        "a[...] = number is fill_ on the CPU, and elsewhere copy_ of a tensor that PyTorch makes of the number",
+    ),
+    Exclusion(
         frozenset({"version"}),
         lambda case: has(case.program, "inference_mode"),
         "with inference tensors, operators that a CPU kernel calls run above autograd, and count versions of the result",
