@@ -15,8 +15,9 @@ from ..samples import tensors_of
 from .compiled_trial import Trial, judge
 
 DTYPES = {torch.float32, torch.bfloat16, torch.int64}
-# A backward costs three times a forward: the quick tier has those of the families that models are made of.
+# A backward costs three times a forward: the quick tier has those of the families that models are made of, with one sample.
 QUICK_BACKWARD = {"nn.functional"}
+QUICK_SAMPLES = 2
 
 
 def seedless(op) -> Callable[..., Any]:
@@ -31,7 +32,8 @@ def seedless(op) -> Callable[..., Any]:
 
 
 def check(op, dtype: torch.dtype, most: int | None) -> int:
-    return judge([(Trial(seedless(op), values=op.name not in UNINITIALISED), some_samples(op, dtype, most))])
+    samples = some_samples(op, dtype, None if most is None else min(most, QUICK_SAMPLES))
+    return judge([(Trial(seedless(op), values=op.name not in UNINITIALISED), samples)])
 
 
 @source("compiled")
@@ -54,7 +56,8 @@ def gradients(sample: Any, given: Any, result: Any) -> list[torch.Tensor | None]
 
 
 def check_backward(op, dtype: torch.dtype, most: int | None) -> int:
-    samples = [s for s in some_samples(op, dtype, most, requires_grad=True) if any(t.requires_grad for t in tensors_of((s.input, s.args)))]
+    samples = some_samples(op, dtype, most, requires_grad=True)
+    samples = [s for s in samples if any(t.requires_grad for t in tensors_of((s.input, s.args)))][: None if most is None else 1]
     if not samples:
         raise NothingToCompare("no sample has an input that requires a gradient")
     return judge([(Trial(seedless(op), after=gradients, programs=2), samples)])

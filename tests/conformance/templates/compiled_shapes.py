@@ -13,9 +13,9 @@ import torch._dynamo
 from torch._dynamo.utils import counters
 
 from ..case import NothingToCompare, source
-from ..operators import UNINITIALISED, forward_dtypes, operator_cases, some_samples
+from ..operators import UNINITIALISED, forward_dtypes, one_dtype, operator_cases, some_samples
 from ..samples import DEVICE
-from .compiled import DTYPES, seedless
+from .compiled import seedless
 from .compiled_facts import differences
 from .compiled_trial import Trial, executions
 
@@ -48,5 +48,5 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
 
 @source("compiled_shapes")
 def cases():
-    chosen = operator_cases("compiled_shapes", check, dtypes=lambda op: forward_dtypes(op) & DTYPES)
+    chosen = operator_cases("compiled_shapes", check, dtypes=lambda op: {one_dtype(op, forward_dtypes(op))} - {None})
     return (dataclasses.replace(case, quick=False) for case in chosen)
