@@ -38,7 +38,7 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
 
 @source("compiled")
 def cases():
-    return operator_cases("compiled", check, dtypes=lambda op: forward_dtypes(op) & DTYPES)
+    return operator_cases("compiled", check, dtypes=lambda op: forward_dtypes(op) & DTYPES, full_samples=None)
 
 
 def gradients(sample: Any, given: Any, result: Any) -> list[torch.Tensor | None]:
@@ -65,5 +65,5 @@ def check_backward(op, dtype: torch.dtype, most: int | None) -> int:
 
 @source("compiled_backward")
 def backward_cases():
-    chosen = operator_cases("compiled_backward", check_backward, dtypes=lambda op: backward_dtypes(op) & DTYPES)
+    chosen = operator_cases("compiled_backward", check_backward, dtypes=lambda op: backward_dtypes(op) & DTYPES, full_samples=None)
     return (dataclasses.replace(case, quick=case.quick and case.family in QUICK_BACKWARD) for case in chosen)
