@@ -57,7 +57,7 @@ def gradients(sample: Any, given: Any, result: Any) -> list[torch.Tensor | None]
 
 def check_backward(op, dtype: torch.dtype, most: int | None) -> int:
     samples = some_samples(op, dtype, most, requires_grad=True)
-    samples = [s for s in samples if any(t.requires_grad for t in tensors_of((s.input, s.args)))][: None if most is None else 1]
+    samples = [s for s in samples if any(t.requires_grad for t in tensors_of((s.input, s.args, s.kwargs)))][: None if most is None else 1]
     if not samples:
         raise NothingToCompare("no sample has an input that requires a gradient")
     return judge([(Trial(seedless(op), after=gradients, programs=2), samples)])
