@@ -12,6 +12,7 @@ import torch
 
 from .program import DEV, HOST, OTHER
 from .scope import FAMILIES, Scope
+from .shapes import broadcasts, has_history, ranks
 
 Bound = dict[str, Any]
 Filler = Callable[..., str]
@@ -38,14 +39,6 @@ def bind(scope: Scope, bound: Bound, name: str, number: int) -> str:
     """Take a variable as the tensor of this hole."""
     bound[name] = scope.use(number)
     return f"v{number}"
-
-
-def ranks(text: str) -> tuple[int, int]:
-    """What `2`, `1+` and `1-3` allow."""
-    if text.endswith("+"):
-        return int(text[:-1]), 4
-    low, _, high = text.partition("-")
-    return int(low), int(high or low)
 
 
 def tensor(scope: Scope, bound: Bound, name: str, family: str, rank: str = "0+") -> str:
@@ -310,19 +303,6 @@ def item(scope: Scope, bound: Bound, name: str, model: str) -> str:
     if not parts:
         return scope.pick.of(("...", "None", "()"))
     return ", ".join(parts)
-
-
-def broadcasts(left: torch.Size, right: torch.Size) -> bool:
-    """Whether the two shapes broadcast."""
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(left), reversed(right), strict=False))
-
-
-def has_history(value: torch.Tensor) -> bool:
-    """Whether the tensor has an autograd node, or cannot say because it is a view that is no longer valid."""
-    try:
-        return value.grad_fn is not None
-    except RuntimeError:
-        return True
 
 
 def shape_of(scope: Scope, bound: Bound, parts: tuple[str, ...]) -> list[int]:
