@@ -62,7 +62,7 @@ def test_notebook_launcher(case: str, tmp_path: Path) -> None:
 
 SINGLE_PROCESS_LOOP = f"""
 from accelerate import Accelerator
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from {SCRIPTS} import test_distributed_data_loop as script
 
 accelerator, dataset = Accelerator(), script.DummyDataset()
@@ -72,7 +72,6 @@ for loader in (
     DataLoader(dataset, shuffle=False, batch_size=script.BATCH_SIZE, **common),
     DataLoader(dataset, shuffle=True, batch_size=script.BATCH_SIZE, **common),
     DataLoader(dataset, batch_sampler=sampler, **common),
-    DataLoader(dataset, sampler=sampler, batch_size=None, collate_fn=default_collate, **common),
 ):
     script.test_data_loader(loader, accelerator)
 """
