@@ -3,6 +3,7 @@
 from . import (
     aliasing,  # noqa: F401
     autocast,  # noqa: F401
+    autocast_lists,  # noqa: F401
     compiled,  # noqa: F401
     compiled_shapes,  # noqa: F401
     compiled_writes,  # noqa: F401
@@ -10,6 +11,7 @@ from . import (
     determinism,  # noqa: F401
     errors,  # noqa: F401
     fake,  # noqa: F401
+    foreach,  # noqa: F401
     layouts,  # noqa: F401
     modules,  # noqa: F401
     modules_state,  # noqa: F401

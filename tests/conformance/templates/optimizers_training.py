@@ -36,12 +36,14 @@ def forms(info: OptimizerInfo) -> list[str]:
 
 
 class Model(torch.nn.Module):
-    """Two layers; unless only matrices are wanted, also vectors, a 0-d parameter, an empty one and one that never has a gradient."""
+    """Two layers; unless the optimizer takes matrices only, also vectors, a 0-d parameter, an empty one and one without a gradient."""
 
-    def __init__(self, dtype: torch.dtype, only_matrices: bool) -> None:
+    def __init__(self, dtype: torch.dtype, optimizer: type[torch.optim.Optimizer]) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(3)
-        shapes = [(4, 5), (3, 4)] if only_matrices else [(4, 5), (3, 4), (4,), (3,), (), (0, 2), (2, 2)]
+        # Adafactor divides by the number of elements.
+        extra = [(4,), (3,), (), (2, 2) if optimizer is torch.optim.Adafactor else (0, 2), (2, 2)]
+        shapes = [(4, 5), (3, 4), *(extra if optimizer is not torch.optim.Muon else [])]
         drawn = [torch.randn(shape, generator=generator, dtype=torch.complex128 if dtype.is_complex else torch.float64) for shape in shapes]
         self.weights = torch.nn.ParameterList(torch.nn.Parameter((0.5 * t).to(dtype)) for t in drawn)
 
@@ -67,7 +69,7 @@ class Training:
         self, info: OptimizerInfo, options: dict[str, Any], device: torch.device, dtype: torch.dtype, groups: bool = False
     ) -> None:
         self.info, self.device, self.dtype = info, device, dtype
-        self.model = Model(dtype, only_matrices=info.optim_cls is torch.optim.Muon).to(device)
+        self.model = Model(dtype, info.optim_cls).to(device)
         # A tensor among the options (lr, betas) may stay on the host, and must not be shared by two optimizers.
         self.optimizer = info.optim_cls(self.parameters(groups), **copy.deepcopy(options))
         self.losses: list[torch.Tensor] = []
