@@ -13,7 +13,7 @@ from .program import Program
 from .search import search
 
 # Programs of one Hypothesis run; a difference ends it.
-CHUNK = 200
+CHUNK = 100
 
 
 def arguments() -> argparse.Namespace:

@@ -111,8 +111,8 @@ def test_every_template_gives_programs_that_run():
     )  # a history, or raises on purpose
     dead = []
     for template, place in first.items():
-        tried = [build([(place, chooser.randbytes(20))]) for _ in range(20)]
-        if not needs_more.search(template) and all(run(program, CPU).errors for program in tried):
+        tries = (build([(place, chooser.randbytes(20))]) for _ in range(20))
+        if not needs_more.search(template) and all(run(program, CPU).errors for program in tries):
             dead.append(template)
     assert not dead
 
