@@ -46,7 +46,9 @@ def facts_of(results: Any, given: Any, versions: list[int], gradients: list[torc
     returned, inputs = strided(results), strided(given)
     written = [t._version != version for t, version in zip(inputs, versions, strict=True)]
     looked_at = tree_map_only(torch.Tensor, seen, (results, gradients, inputs))
-    shared = [sharing(returned, inputs), shared_among(returned), versions_counted([*returned, *inputs], len(returned))]
+    # `versions_counted` says more than equal counters do.
+    with_inputs = [[fact[:3] for fact in row] for row in sharing(returned, inputs)]
+    shared = [with_inputs, shared_among(returned), versions_counted([*returned, *inputs], len(returned))]
     return Facts(None, *looked_at, written, shared)
 
 
