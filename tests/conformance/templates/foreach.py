@@ -152,7 +152,7 @@ def check_devices(op: ForeachFuncInfo, dtype: torch.dtype, most: int | None) -> 
         if not args or not isinstance(args[-1], (list, tuple)) or not isinstance(args[-1][0], torch.Tensor):
             continue
         for scalars in (True, False):
-            last = [t.reshape(-1)[0] for t in args[-1]] if scalars else list(args[-1])
+            last = [t.new_full((), 2) for t in args[-1]] if scalars else list(args[-1])
             placed = place((first, args[:-1]), DEVICE)
             on_device = (placed[0], (*placed[1], last), kwargs)
             on_cpu = place((first, (*args[:-1], last), kwargs), CPU)
