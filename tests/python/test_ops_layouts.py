@@ -158,3 +158,10 @@ def test_selecting_from_no_rows_raises_as_on_the_cpu() -> None:
             torch.nn.functional.embedding(torch.tensor([0], device=device), torch.ones(0, 4, device=device))
         messages.append((type(error.value), str(error.value)))
     assert messages[0] == messages[1]
+
+
+def test_conjugating_in_place() -> None:
+    values = torch.tensor([1 + 2j, 3 - 4j])
+    moved = values.to("neuron")
+    assert moved.conj_physical_() is moved
+    assert torch.equal(moved.cpu(), values.conj_physical())

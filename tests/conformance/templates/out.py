@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.testing._comparison import default_tolerances
 from torch.utils._pytree import tree_map
 
 from ..case import NothingToCompare, source
@@ -64,6 +65,12 @@ def run_out(op, given: Any, out: Any) -> Outcome:
     return outcome(run)
 
 
+def tolerance_of(expected: Any) -> dict[str, float]:
+    """What `torch.testing` allows for the dtype in which the operator computes, whatever that of `out`."""
+    rtol, atol = default_tolerances(*tensors_of(expected))
+    return {"rtol": rtol, "atol": atol}
+
+
 def resized(happened: Outcome) -> list[str]:
     """The warnings about a resized output; others may be given once in a process."""
     return [text for text in happened.warnings if "resized" in text]
@@ -84,7 +91,7 @@ def check(op, dtype: torch.dtype, most: int | None) -> int:
             try:
                 assert_same_error(result, reference, message=False)
                 if reference.error is None:
-                    assert_same(result.result, reference.result, values=values)
+                    assert_same(result.result, reference.result, values=values, **tolerance_of(expected.result))
                     assert resized(result) == resized(reference), f"warnings {result.warnings} instead of {reference.warnings}"
             except AssertionError as difference:
                 raise AssertionError(f"out= of kind `{kind.__name__}`: {difference}") from difference
