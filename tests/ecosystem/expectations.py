@@ -12,9 +12,9 @@ from tests.ecosystem.outcomes import Outcome, same_test
 
 
 def read_expectations(suite: str, neuron: Mapping[str, Outcome]) -> tuple[dict[str, str], list[str]]:
-    """Expectations of a suite: reason by test id, and the patterns that match no test, which are errors.
+    """Expectations of a suite: reason by test id, and patterns that match no test, which are errors.
 
-    An entry of `expectations.yaml` has `suite`, `reason`, and one of two lists of regular expressions: `tests`, over whole ids of tests that
+    An entry of `expectations.yaml` has `suite`, `reason`, and one of two lists of regular expressions: `tests`, over ids of tests that
     fail on `neuron`, or `skips`, over the message with which tests skip themselves there.
     """
     entries = yaml.safe_load(paths.EXPECTATIONS.read_text(encoding="utf-8")) or []

@@ -25,6 +25,7 @@ ACCELERATE_LEFT_OUT = {
     "test_sagemaker": "tests a cloud service",
     "test_quantization": "needs the quantization library bitsandbytes",
     "test_tracking": "experiment trackers: no device involved",
+    "test_cli": "needs configuration files, which the source package does not hold; the scripts that it launches are a suite of their own",
     "test_examples": "needs the examples folder, which the source package does not hold",
     "test_imports": "measures import times in subprocesses: no device involved",
 }
