@@ -83,8 +83,8 @@ def nursery() -> subprocess.Popen[str]:
     return process
 
 
-def forked(code: str, *, timeout: int = 300, **variables: str) -> str:
-    """As `succeeds`, in a fork of a process that has only imported torch: for what does not depend on how an interpreter starts."""
+def run_forked(code: str, *, timeout: int = 300, **variables: str) -> subprocess.CompletedProcess[str]:
+    """As `run`, in a fork of a process that has only imported torch, which ends as a main program does, with Python's own shutdown."""
     process = nursery()
     assert process.stdin is not None and process.stdout is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -93,9 +93,15 @@ def forked(code: str, *, timeout: int = 300, **variables: str) -> str:
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         status = os.waitstatus_to_exitcode(int(process.stdout.readline()))
-        stdout, stderr = out.read_text(), err.read_text()
-    assert status == 0 and "Traceback" not in stderr, f"exit code {status}\n{stdout}\n{stderr}"
-    return stdout.strip()
+        return subprocess.CompletedProcess("forked", status, out.read_text(), err.read_text())
+
+
+def forked(code: str, *, timeout: int = 300, **variables: str) -> str:
+    """As `succeeds`, by `run_forked`: for what does not depend on how an interpreter starts."""
+    finished = run_forked(code, timeout=timeout, **variables)
+    complaints = f"exit code {finished.returncode}\n{finished.stdout}\n{finished.stderr}"
+    assert finished.returncode == 0 and "Traceback" not in finished.stderr, complaints
+    return finished.stdout.strip()
 
 
 @contextlib.contextmanager

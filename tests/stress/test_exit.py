@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from .helpers import run
+from .helpers import run_forked
 
 # Programs as text with {device}; each is run on both devices. What they print must agree as well.
 PROGRAMS = {
@@ -144,7 +144,7 @@ QUICK = {"backward in a thread", "globals, cycles and finalizers", "live DataLoa
 def end_of(program: str, device: str) -> tuple[int, str, str]:
     """Exit code, output and the last line of the complaints; frames and addresses differ between any two runs, so they are left out."""
     code = "import torch\n" + textwrap.dedent(program).replace("{device}", device)
-    finished = run(code.replace("{backend}", "neuron" if device == "neuron" else "aot_eager"), timeout=90)
+    finished = run_forked(code.replace("{backend}", "neuron" if device == "neuron" else "aot_eager"), timeout=90)
     return finished.returncode, finished.stdout, (finished.stderr.strip().splitlines() or [""])[-1]
 
 
@@ -160,7 +160,7 @@ def test_threads_that_still_start_work_when_the_main_thread_ends(moment: str) ->
     first = {"before the first use": "time.sleep(0.3)", "during the first use": "", "in the middle": "torch.ones(1, device='neuron')"}[
         moment
     ]
-    out = run(
+    out = run_forked(
         f"""
         import threading, time, torch
         def work(index):
@@ -179,7 +179,7 @@ def test_threads_that_still_start_work_when_the_main_thread_ends(moment: str) ->
 def test_daemon_threads_that_wait_do_not_disturb() -> None:
     """Daemon threads asleep with device tensors in their frames, ten times; computing ones are a documented limit."""
     for _ in range(10):
-        out = run(
+        out = run_forked(
             """
             import threading, time, torch
             def work():
