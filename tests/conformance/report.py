@@ -81,6 +81,13 @@ def render(cases: list[Case], rows: Rows) -> str:
         ["template", *COLUMNS, "statement"], [[*line(f"`{name}`", by_template[name]), description_of(name)] for name in sorted(by_template)]
     )
     lines += ["## By family", "", *table(["family", *COLUMNS], [line(name, by_family[name]) for name in sorted(by_family)])]
+    apart: collections.Counter[tuple[str, str]] = collections.Counter()
+    for case in cases:
+        for reason, number in rows.get(case.id, {}).get("others", {}).items():
+            apart[case.template, reason] += number
+    if apart:
+        lines += ["## Samples apart", "", "Samples of passed cases that were not compared with eager, and why.", ""]
+        lines += table(["template", "why", "samples"], [[f"`{name}`", why, number] for (name, why), number in sorted(apart.items())])
     lines += ["## Expected not to hold", ""]
     reasons: dict[str, list[str]] = collections.defaultdict(list)
     for case in cases:
