@@ -165,3 +165,19 @@ def test_conjugating_in_place() -> None:
     moved = values.to("neuron")
     assert moved.conj_physical_() is moved
     assert torch.equal(moved.cpu(), values.conj_physical())
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_outputs_that_kernels_conjugate_lazily(left: bool, adjoint: bool) -> None:
+    """linalg.lu_solve writes the conjugate of some results into `out` and sets its bit."""
+    torch.manual_seed(0)
+    lu, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
+    given = torch.randn(3, 3, dtype=torch.complex64)
+    results = []
+    for device in ("cpu", "neuron"):
+        out = torch.empty(3, 3, dtype=torch.complex64, device=device)
+        torch.linalg.lu_solve(lu.to(device), pivots.to(device), given.to(device), left=left, adjoint=adjoint, out=out)
+        results.append((out.is_conj(), out.cpu().resolve_conj()))
+    assert results[0][0] == results[1][0]
+    torch.testing.assert_close(results[1][1], results[0][1])

@@ -92,6 +92,13 @@ void AliasSlot::write_back() {
   if (C10_UNLIKELY(alias.sizes() != source_->sizes() || alias.strides() != source_->strides())) {
     source_->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
   }
+  // Some kernels write the conjugate of a result and say so (linalg.lu_solve).
+  if (C10_UNLIKELY(alias.is_conj() != source_->is_conj())) {
+    source_->_set_conj(alias.is_conj());
+  }
+  if (C10_UNLIKELY(alias.is_neg() != source_->is_neg())) {
+    source_->_set_neg(alias.is_neg());
+  }
 }
 
 // A kernel kept the alias (for example inside an object that it returned): leave it to that holder, with shared ownership of the bytes, and
