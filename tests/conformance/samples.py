@@ -84,7 +84,9 @@ class Placement:
         if given.is_neg():
             return self._copy(torch._neg_view(given))._neg_view()
         storage = given.untyped_storage()
-        if storage.data_ptr() == 0 or given.device.type != "cpu":
+        if given.device.type != "cpu":
+            return given.to(self.device, copy=True)
+        if storage.data_ptr() == 0:
             return torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=self.device)
         if storage.data_ptr() not in self._storages:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
