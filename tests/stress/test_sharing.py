@@ -122,7 +122,6 @@ def test_forked_child_gets_the_fork_error() -> None:
     assert kept.sum().item() == 15
 
 
-@pytest.mark.xfail(reason="copies and in-place operators, which allocate nothing, do not ask whether the process was forked")
 def test_forked_child_may_not_use_inherited_bytes() -> None:
     """The child has a private copy of the bytes: writing to it as if it were the parent's tensor must not go unnoticed."""
     answers = answers_of("fork", children.use_inherited, len(children.INHERITED_USES), device_tensor())
