@@ -66,7 +66,7 @@ EXCLUSIONS = (
 LEFT_OUT = {
     "a[...] = b for a 0-d b with a history": "fill_ if b is on the CPU, copy_ if not: different autograd nodes",
     "Tensor.untyped_storage().resize_() below what tensors use": "reading them is a stray access, also on the CPU",
-    "writes to views in inference mode": "a later register_hook on the view crashes PyTorch, also on the CPU",
+    "Tensor.register_hook on views": "crashes PyTorch, also on the CPU, when the base was written to since (also in inference mode)",
     "median and kthvalue over an expanded dimension": "the CPU kernels write past what they copied and return garbage",
     "F.one_hot with classes out of range": "PyTorch checks them with this message on the CPU only",
     "matmul and addmm_ into memory of their operands": "not detected, and what the BLAS gives depends on addresses",

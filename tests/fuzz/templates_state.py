@@ -25,7 +25,7 @@ AUTOGRAD = [
     "with torch.no_grad(): {x:leaf}.copy_({b:like x})",
     "with torch.no_grad(): {x:leaf}.sub_({x}.grad, alpha=0.5)",
     "torch.inference_mode()(lambda: {a:float} * 2)()",
-    "{a:graph}.register_hook(lambda grad: grad * 2) and None",
+    "{x:leaf}.register_hook(lambda grad: grad * 2) and None",
     "torch.utils.checkpoint.checkpoint(lambda x: x.sin() * {b:like a}, {a:float}, use_reentrant=False)",
     "torch.func.grad(lambda x: (x * {b:like a}).sum())({a:wide})",
     "torch.func.vmap(lambda x: x.sin())({a:float 1+})",
