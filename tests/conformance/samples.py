@@ -84,6 +84,8 @@ class Placement:
         if given.is_neg():
             return self._copy(torch._neg_view(given))._neg_view()
         storage = given.untyped_storage()
+        if given.device.type == "meta":
+            return given
         if given.device.type != "cpu":
             return given.to(self.device, copy=True)
         if storage.data_ptr() == 0:
