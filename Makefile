@@ -7,7 +7,7 @@ export PATH := $(BIN):$(PATH)
 export HF_HUB_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance ecosystem fuzz stress lint format sanitize bench docs clean
+.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance ecosystem fuzz stress lint format sanitize sanitize-plugin bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -80,6 +80,9 @@ sanitize: setup ## torch-free layers under ASan+UBSan and TSan
 	  $(BIN)/cmake -S . -B $$tree -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNEURON_BUILD_PLUGIN=OFF -DNEURON_BUILD_TESTS=ON -DNEURON_SANITIZE=$$kind \
 	    && $(BIN)/cmake --build $$tree && $(BIN)/ctest --test-dir $$tree --output-on-failure -j2 || exit 1; \
 	done
+
+sanitize-plugin: setup ## the plugin under ASan and UBSan: tests/python (a build of its own, some minutes)
+	tests/sanitize/run $(TESTS)
 
 bench: build ## the benchmarks of benchmarks/, as ratios with their bars
 	$(BIN)/python -m benchmarks
