@@ -40,10 +40,10 @@ demo: build ## the page's generation example; MODEL=<hub name or folder> picks a
 
 test: lint test-cpp test-conformance test-python ## lint, C++ tests, the quick tier of the conformance suite, Python tests
 
-check: build ## the quick gate while editing (below three minutes): formatting, types, C++ tests, the device's own tests
+check: build ## the quick gate while editing (below three minutes): formatting, types, C++ tests, operators, memory, compiled graphs
 	@tools/lint --quick
 	$(BIN)/ctest --test-dir build --output-on-failure -j2
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/python -m "not extra and not slow" -q -x
+	$(BIN)/python -m pytest -q -x $(addprefix tests/python/test_,operators.py ops_layouts.py ops_aliases.py device_memory.py compile_graphs.py)
 
 test-cpp: build ## C++ tests (ctest)
 	$(BIN)/ctest --test-dir build --output-on-failure -j2
