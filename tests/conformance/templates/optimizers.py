@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.testing._internal.common_optimizers import OptimizerErrorEnum, Optimi
 
 from ..case import NothingToCompare, source
 from ..compare import assert_same, assert_same_error, compare_calls, outcome
-from ..samples import CPU, DEVICE, place, seed_all, spread
+from ..samples import CPU, DEVICE, seed_all, spread
 from .optimizers_training import COMPLEX, DTYPES, FORMS, STEPS, OperatorLog, Training, forms, optimizer_cases
 
 
@@ -84,26 +85,29 @@ def through_file(state: Any) -> Any:
 
 
 def check_state_dict(info: OptimizerInfo, dtype: torch.dtype, most: int | None, form: str) -> int:
-    """Half of the steps, then the state goes to the other device, then the rest: as if nothing had happened."""
+    """Half of the steps, then the state goes to the other device, then the rest: as from the CPU to the CPU.
+
+    That is not always as if nothing had happened: loading gives each state the dtype of its parameter.
+    """
     first, rest = range(STEPS // 2), range(STEPS // 2, STEPS)
+
+    def interrupted(options: dict[str, Any], origin: torch.device, destination: torch.device, transport: Callable[[Any], Any]) -> list[Any]:
+        before, after = Training(info, options, origin, dtype).run(first), Training(info, options, destination, dtype)
+        after.model.load_state_dict(before.model.state_dict())
+        after.optimizer.load_state_dict(transport(before.optimizer.state_dict()))
+        return after.run(rest).facts()
+
     compared = 0
     for options in configurations(info, most):
         given = {**options, **FORMS[form]}
-        through = outcome(lambda o=given: Training(info, o, CPU, dtype).run())
-        if through.error is not None:
-            continue
-        uninterrupted = through.result.facts()
-        uninterrupted[1] = uninterrupted[1][STEPS // 2 :]
-        for origin, destination in ((DEVICE, CPU), (CPU, DEVICE), (DEVICE, DEVICE)):
-            for transport in (lambda state: state, through_file, copy.deepcopy):
-                before, after = Training(info, given, origin, dtype).run(first), Training(info, given, destination, dtype)
-                after.model.load_state_dict(before.model.state_dict())
-                after.optimizer.load_state_dict(transport(before.optimizer.state_dict()))
-                facts = after.run(rest).facts()
-                assert_same(facts if destination == DEVICE else place(facts, DEVICE), uninterrupted)
+        for transport in (lambda state: state, through_file, copy.deepcopy):
+            for way in ((DEVICE, CPU), (CPU, DEVICE), (DEVICE, DEVICE)):
+                compare_calls(
+                    lambda o=given, w=way, t=transport: moved(interrupted(o, *w, t), DEVICE),
+                    lambda o=given, t=transport: interrupted(o, CPU, CPU, t),
+                    message=True,
+                )
                 compared += 1
-    if not compared:
-        raise NothingToCompare("no configuration of the database runs in this form")
     return compared
 
 
@@ -114,7 +118,7 @@ def check_copies(info: OptimizerInfo, dtype: torch.dtype, most: int | None) -> i
         training = Training(info, options, DEVICE, dtype).run(range(3))
         pair = training.model, training.optimizer
         copies = [copy.deepcopy(pair), pickle.loads(pickle.dumps(pair))]
-        expected = on_host(training.run(range(3, 6)).facts())
+        expected = moved(training.run(range(3, 6)).facts(), CPU)
         for model, optimizer in copies:
             training.model, training.optimizer, training.losses = model, optimizer, training.losses[:3]
             assert_same(training.run(range(3, 6)).facts(), expected)
@@ -122,13 +126,13 @@ def check_copies(info: OptimizerInfo, dtype: torch.dtype, most: int | None) -> i
     return compared
 
 
-def on_host(tree: Any) -> Any:
-    """The tree with its tensors on the CPU."""
+def moved(tree: Any, device: torch.device) -> Any:
+    """The tree with its tensors on a device; parameters stay parameters."""
 
     def leaf(value: Any) -> Any:
         if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(value.detach().cpu())
-        return value.cpu() if isinstance(value, torch.Tensor) else value
+            return torch.nn.Parameter(value.detach().to(device))
+        return value.to(device) if isinstance(value, torch.Tensor) else value
 
     return torch.utils._pytree.tree_map(leaf, tree)
 
