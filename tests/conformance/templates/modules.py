@@ -45,9 +45,13 @@ RECURRENT = (torch.nn.RNNBase, torch.nn.RNNCellBase)
 
 
 def tolerance(subject: ModuleSubject, *, lower: bool = False) -> dict[str, float]:
-    """Recurrent cells are fused on the device, and round once where the CPU rounds after each operator."""
+    """Recurrent layers in half precision: cells are fused on the device, and products of other strides round elsewhere.
+
+    The samples' layers with ReLU grow what one rounding changes: the CPU is up to 0.04 from float32 in bfloat16, as is the device
+    (tests/python/test_operators.py compares both with float32).
+    """
     if issubclass(subject.info.module_cls, RECURRENT) and (lower or subject.dtype in (torch.bfloat16, torch.float16)):
-        return {"rtol": 0.03, "atol": 0.01}
+        return {"rtol": 0.03, "atol": 0.05 if subject.dtype is torch.bfloat16 else 0.01}
     return {}
 
 

@@ -161,18 +161,21 @@ COPIES = (copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), unpi
 
 
 def check_copies(subject: ModuleSubject, most: int | None) -> int:
-    """Copies of the module on the device are equal, independent, and compute the same."""
+    """Copies of the module on the device are equal, independent, and compute the same; what cannot be copied on the CPU fails alike."""
     samples = subject.samples(most)
     for sample in samples:
         on_device = sample.on(DEVICE)
         for make in COPIES:
-            made = make(on_device)
-            assert_same_module(made, sample.original)
+            reference, copied = outcome(lambda s=sample, m=make: m(s.on(CPU))), outcome(lambda m=make, d=on_device: m(d))
+            assert_same_error(copied, reference)
+            if reference.error is not None:
+                continue
+            assert_same_module(copied.result, sample.original)
             if sample.inputs is not None:
                 on_cpu, cpu_inputs = sample.on_with_inputs(CPU)
                 device_inputs = place(sample.inputs, DEVICE)
-                compare_calls(lambda m=made, i=device_inputs: forward(m, i), lambda m=on_cpu, i=cpu_inputs: forward(m, i))
-            zeroed(made)
+                compare_calls(lambda m=copied.result, i=device_inputs: forward(m, i), lambda m=on_cpu, i=cpu_inputs: forward(m, i))
+            zeroed(copied.result)
         if not subject.training:
             assert_same_module(on_device, sample.original)
     return len(samples) * len(COPIES)
