@@ -121,7 +121,7 @@ def check_modes(subject: ModuleSubject, most: int | None) -> int:
     samples = runnable(subject, most)
     for sample in samples:
         on_cpu, on_device = sample.on_with_inputs(CPU), sample.on_with_inputs(DEVICE)
-        compare_calls(lambda g=on_device: sequence(*g), lambda g=on_cpu: sequence(*g))
+        compare_calls(lambda g=on_device: sequence(*g), lambda g=on_cpu: sequence(*g), **tolerance(subject))
     return len(samples)
 
 
