@@ -25,6 +25,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="a few minutes: the files of each suite that say most per second; writes no document"
     )
+    parser.add_argument(
+        "--per-stratum",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of files with thousands of tests, select at least N for each function and model, model and adapter, named case (default 1)",
+    )
+    parser.add_argument("--full", action="store_true", help="select every test: many hours")
+    parser.add_argument("--keep", action="store_true", help="do not repeat what ran to its end with another build; the report names it")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results of the selected files first")
     parser.add_argument("--jobs", type=int, default=2, help="test processes at a time (default 2)")
     parser.add_argument("--threads", type=int, default=1, help="threads per test process (default 1)")
@@ -36,14 +45,19 @@ def _selected(arguments: argparse.Namespace) -> dict[str, list[Unit]]:
     sources.install_requirements(paths.REQUIREMENTS, paths.SITE)
     chosen: dict[str, list[Unit]] = {}
     for name in arguments.suite or list(SUITES):
-        units = [unit for unit in SUITES[name].units() if fnmatch.fnmatch(unit.name, arguments.unit)]
+        units = [unit for unit in SUITES[name].units(arguments.per_stratum) if fnmatch.fnmatch(unit.name, arguments.unit)]
         chosen[name] = [unit for unit in units if unit.quick or not arguments.quick]
     return chosen
 
 
 def main() -> int:
     """Entry point; returns the exit code: 0 where everything that passes on the CPU passes on `neuron`."""
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.per_stratum < 1:
+        parser.error("--per-stratum takes a number above 0; --full selects every test")
+    if arguments.full:
+        arguments.per_stratum = 0
     # Ended from outside, it ends its test processes like on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = _selected(arguments)
@@ -61,10 +75,10 @@ def main() -> int:
                 for path in (paths.RESULTS / job.suite / job.device).glob(f"{job.unit.name}.*"):
                     path.unlink()
         limits = Limits(test_seconds=arguments.test_timeout, threads=arguments.threads)
-        run_jobs(jobs, limits, arguments.jobs)
+        run_jobs(jobs, limits, arguments.jobs, keep=arguments.keep)
         shutil.rmtree(paths.WORK / "tmp", ignore_errors=True)
     whole = not (arguments.quick or arguments.suite or arguments.device or arguments.unit != "*")
-    return 0 if write_report(chosen, document=whole) else 1
+    return 0 if write_report(chosen, arguments.per_stratum, document=whole) else 1
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.ecosystem import paths
 
@@ -25,23 +26,43 @@ def record_file(suite: str, unit: str, device: str) -> Path:
     return paths.RESULTS / suite / device / f"{unit}.jsonl"
 
 
-def finished_file(suite: str, unit: str, device: str) -> Path:
-    """Marks that a unit ran to its end, so that it is not run again."""
-    return record_file(suite, unit, device).with_suffix(".finished")
+def state_file(suite: str, unit: str, device: str) -> Path:
+    """Says for which build, versions and selection the record was made, and whether to its end."""
+    return record_file(suite, unit, device).with_suffix(".state")
+
+
+def _lines(suite: str, unit: str, device: str) -> list[dict[str, Any]]:
+    path = record_file(suite, unit, device)
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def read_outcomes(suite: str, units: Iterable[str], device: str) -> dict[str, Outcome]:
     """Outcome of every test of the units by its id; of one that ran again, the last."""
     found: dict[str, Outcome] = {}
     for unit in units:
-        path = record_file(suite, unit, device)
-        if not path.exists():
-            continue
-        for text in path.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
+        for line in _lines(suite, unit, device):
             if "outcome" in line:
                 found[line["test"]] = Outcome(line["outcome"], line["message"], line["seconds"])
     return found
+
+
+@dataclass
+class Extent:
+    """How much of a unit there is: tests that its files have, tests that were selected, and seconds of CPU time that they took."""
+
+    collected: int = 0
+    selected: int = 0
+    cpu_seconds: float = 0.0
+
+
+def read_extent(suite: str, unit: str, device: str) -> Extent:
+    """The extent of one unit on one device. Processes that crashed left no note of their time."""
+    extent = Extent()
+    for line in _lines(suite, unit, device):
+        if "collected" in line:
+            extent.collected, extent.selected = line["collected"], line["selected"]
+        extent.cpu_seconds += line.get("cpu_seconds", 0.0)
+    return extent
 
 
 @dataclass
@@ -55,6 +76,7 @@ class Comparison:
     gained: list[str] = field(default_factory=list)
     expected: dict[str, str] = field(default_factory=dict)
     unexpected_passes: list[str] = field(default_factory=list)
+    only_on_neuron: dict[str, Outcome] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
@@ -85,4 +107,6 @@ def compare(cpu: dict[str, Outcome], neuron: dict[str, Outcome], expectations: d
                 result.unexpected_passes.append(test)
             if reference.outcome != "passed":
                 result.gained.append(test)
+        elif reference.outcome in {"skipped", "xfailed"} and found.outcome in {"failed", "crashed"}:
+            result.only_on_neuron[test] = found
     return result

@@ -12,11 +12,12 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.ecosystem import paths
-from tests.ecosystem.outcomes import finished_file, read_outcomes, record_file
+from tests.ecosystem.measured import State, read_state
+from tests.ecosystem.outcomes import read_extent, read_outcomes, record_file, state_file
 from tests.ecosystem.suites import Unit
 
 # Exit codes of pytest that mean that it came to its end: all passed, some failed, files could not be imported, nothing to run.
@@ -57,6 +58,8 @@ def environment(job: Job, limits: Limits) -> dict[str, str]:
         "OMP_NUM_THREADS": str(limits.threads),
         "CUDA_VISIBLE_DEVICES": "",
         "TOKENIZERS_PARALLELISM": "false",
+        # Some tests start commands (`accelerate`) that lie beside the interpreter.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         # No hub: no downloads, a cache of this suite's own, and an address at which nothing listens for tests that turn the switch off.
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -111,11 +114,23 @@ def _mark_crash(record: Path, reason: str) -> bool:
     return True
 
 
+def is_finished(job: Job, *, keep: bool = False) -> bool:
+    """Whether the job has run to its end with this build, these versions and this selection; with `keep`, with any build."""
+    state = read_state(state_file(job.suite, job.unit.name, job.device))
+    return state is not None and state.finished and State.now(job.unit, job.device).continues(state, any_build=keep)
+
+
 def run_job(job: Job, limits: Limits) -> None:
-    """Run a unit on a device until every test of it has an outcome."""
+    """Run a unit on a device until every test of it has an outcome; outcomes of another build or selection are forgotten first."""
     record = record_file(job.suite, job.unit.name, job.device)
     record.parent.mkdir(parents=True, exist_ok=True)
     log = record.with_suffix(".log")
+    state = State.now(job.unit, job.device)
+    file = state_file(job.suite, job.unit.name, job.device)
+    if not state.continues(read_state(file)):
+        for path in (record, log):
+            path.unlink(missing_ok=True)
+    state.write(file)
     for _ in range(MOST_CRASHES):
         code = _run_process(job, limits, log)
         if STOPPED.is_set():
@@ -129,12 +144,12 @@ def run_job(job: Job, limits: Limits) -> None:
                     json.dumps({"test": f"{job.unit.name} (process)", "outcome": "crashed", "message": reason, "seconds": 0.0}) + "\n"
                 )
             break
-    finished_file(job.suite, job.unit.name, job.device).touch()
+    replace(state, finished=True).write(file)
 
 
-def run_jobs(jobs: list[Job], limits: Limits, workers: int) -> None:
+def run_jobs(jobs: list[Job], limits: Limits, workers: int, *, keep: bool = False) -> None:
     """Run all jobs that have not finished earlier, `workers` at a time, with a line of progress for each."""
-    waiting = [job for job in jobs if not finished_file(job.suite, job.unit.name, job.device).exists()]
+    waiting = [job for job in jobs if not is_finished(job, keep=keep)]
     print(f"== {len(waiting)} test processes to run, {len(jobs) - len(waiting)} finished earlier", flush=True)
     began = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
@@ -147,7 +162,9 @@ def run_jobs(jobs: list[Job], limits: Limits, workers: int) -> None:
                 totals = Counter(outcome.outcome for outcome in outcomes)
                 text = ", ".join(f"{number} {name}" for name, number in sorted(totals.items())) or "no tests"
                 minutes = (time.monotonic() - began) / 60
-                print(f"[{count}/{len(waiting)}, {minutes:.1f} min] {job.suite} {job.unit.name} on {job.device}: {text}", flush=True)
+                used = read_extent(job.suite, job.unit.name, job.device).cpu_seconds / 60
+                progress = f"[{count}/{len(waiting)}, {minutes:.1f} min]"
+                print(f"{progress} {job.suite} {job.unit.name} on {job.device}: {text} ({used:.1f} CPU minutes)", flush=True)
         except BaseException:
             # Interrupted: leave nothing running, and no outcome for what was; the next run goes on there.
             STOPPED.set()

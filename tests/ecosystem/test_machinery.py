@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.ecosystem import expectations, outcomes, paths
+from tests.ecosystem import expectations, measured, outcomes, paths
+from tests.ecosystem.measured import State
 from tests.ecosystem.outcomes import Outcome, compare
-from tests.ecosystem.runner import Job, Limits, run_jobs
+from tests.ecosystem.plugins.ecosystem_selection import Candidate, select
+from tests.ecosystem.report import SuiteResult, _print_problems
+from tests.ecosystem.runner import Job, Limits, is_finished, run_jobs
 from tests.ecosystem.suites import Unit
 
 PASSED, FAILED = Outcome("passed"), Outcome("failed", "wrong")
@@ -101,13 +107,124 @@ def test_crash_costs_one_test(unit: Unit) -> None:
     assert sum(name.startswith("test_behind") and outcome.outcome == "passed" for name, outcome in found.items()) == 20
 
 
-def test_recorded_outcomes_are_kept(unit: Unit) -> None:
-    """A second run does not repeat what the first one recorded."""
+def _record_earlier(unit: Unit, state: State) -> None:
     record = outcomes.record_file("suite", unit.name, "cpu")
     record.parent.mkdir(parents=True)
     line = '{"test": "test_foreign.py::test_passes", "outcome": "failed", "message": "of an earlier run", "seconds": 1.0}\n'
     record.write_text(line, encoding="utf-8")
+    state.write(outcomes.state_file("suite", unit.name, "cpu"))
+
+
+def test_recorded_outcomes_are_kept(unit: Unit) -> None:
+    """A second run does not repeat what the first one recorded."""
+    _record_earlier(unit, State.now(unit, "cpu"))
     assert _run(unit)["test_passes"].message == "of an earlier run"
+
+
+@pytest.mark.parametrize("change", [{"key": "other tests"}, {"build": "other plugin"}])
+def test_recorded_outcomes_of_another_state_are_forgotten(unit: Unit, change: dict[str, str]) -> None:
+    _record_earlier(unit, replace(State.now(unit, "cpu"), **change))
+    assert _run(unit)["test_passes"].outcome == "passed"
+
+
+def test_what_ran_to_its_end_is_finished_for_its_state_only(unit: Unit) -> None:
+    job = Job("suite", unit, "cpu")
+    state = State.now(unit, "cpu")
+    assert not is_finished(job)
+    _record_earlier(unit, state)
+    assert not is_finished(job)
+    file = outcomes.state_file("suite", unit.name, "cpu")
+    for change, finished, kept in (({}, True, True), ({"build": "other"}, False, True), ({"key": "other"}, False, False)):
+        replace(state, finished=True, **change).write(file)
+        assert is_finished(job) is finished
+        assert is_finished(job, keep=True) is kept
+
+
+def test_only_measurements_on_the_device_depend_on_the_plugin(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = {device: State.now(unit, device) for device in ("cpu", "neuron")}
+    monkeypatch.setattr(measured, "build_digest", lambda: "another build")
+    assert State.now(unit, "cpu").continues(earlier["cpu"])
+    assert not State.now(unit, "neuron").continues(earlier["neuron"])
+
+
+def test_key_depends_on_the_selection_and_the_tests(unit: Unit, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("one", encoding="utf-8")
+    units = [unit, replace(unit, environment={"ECOSYSTEM_PER_STRATUM": "2"}), replace(unit, definition=(file,))]
+    keys = [measured.key_of(each) for each in units]
+    file.write_text("two", encoding="utf-8")
+    keys.append(measured.key_of(units[-1]))
+    assert len(set(keys)) == 4
+
+
+def test_own_test_that_fails_on_the_cpu_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    failing = SuiteResult(cpu={"a": FAILED})
+    assert not _print_problems("timm", failing, whole=True)
+    assert "BROKEN timm a" in capsys.readouterr().out
+    assert _print_problems("peft", failing, whole=True)
+
+
+CANDIDATES = [
+    Candidate(f"test_{file}.py::test_{function}[{model}-{adapter}-{case}]", {"model_id": model, "config_cls": adapter})
+    for file in "ab"
+    for function in range(7)
+    for model in ("llama", "opt", "t5")
+    for adapter in ("LoRA", "IA3", "OFT", "BOFT")
+    for case in range(5)
+]
+
+
+@pytest.mark.parametrize("per_stratum", [1, 2])
+def test_selection_meets_every_combination(per_stratum: int) -> None:
+    chosen = select(CANDIDATES, per_stratum)
+    assert len(chosen) < len(CANDIDATES) / 4
+    for left, right in (("function", "model"), ("model", "adapter")):
+        met = Counter((part["file"], part[left], part[right]) for part in map(_parts, chosen))
+        assert len(met) == len({(part["file"], part[left], part[right]) for part in (_parts(item.test) for item in CANDIDATES)})
+        assert min(met.values()) >= per_stratum
+
+
+def _parts(test: str) -> dict[str, str]:
+    match = re.fullmatch(r"test_(?P<file>.)\.py::test_(?P<function>.)\[(?P<model>\w+)-(?P<adapter>\w+)-.\]", test)
+    assert match is not None
+    return match.groupdict()
+
+
+def test_selection_is_the_same_in_any_order() -> None:
+    assert select(CANDIDATES, 1) == select(reversed(CANDIDATES), 1)
+
+
+def test_selection_takes_every_case_and_every_test_without_a_family() -> None:
+    cases = [Candidate(f"f.py::test[{name}]", {"model_id": "MLP", "config_cls": "LoRA", "case": name}) for name in "abcdef"]
+    lone = [Candidate(f"f.py::test_lone[{number}]") for number in range(9)]
+    assert select([*cases, *lone], 1) == {candidate.test for candidate in (*cases, *lone)}
+
+
+def test_selection_ignores_the_name_of_the_device() -> None:
+    found = [
+        {test.replace(device, "cpu") for test in select([Candidate(f"f.py::test[{device}-{n}]", {"model_id": "m"}) for n in range(50)], 3)}
+        for device in ("cpu", "neuron")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
+
+
+def test_selected_tests_run_and_the_extent_is_recorded(unit: Unit) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.parametrize("model_id", ["opt", "llama"])
+        @pytest.mark.parametrize("number", range(20))
+        def test_many(number, model_id): pass
+    """
+    (unit.folder / "test_foreign.py").write_text(textwrap.dedent(source), encoding="utf-8")
+    parts = [Unit(f"part{i}", unit.arguments, unit.folder, (), {"ECOSYSTEM_SHARD": f"{i}/2", "ECOSYSTEM_PER_STRATUM": "3"}) for i in (0, 1)]
+    found = [test for part in parts for test in _run(part)]
+    assert len(found) == len(set(found)) == 6
+    extents = [outcomes.read_extent("suite", part.name, "cpu") for part in parts]
+    assert sum(extent.collected for extent in extents) == 40
+    assert sum(extent.selected for extent in extents) == 6
+    assert all(extent.cpu_seconds > 0 for extent in extents)
 
 
 def test_parts_of_a_file_make_up_the_whole(unit: Unit) -> None:

@@ -51,7 +51,9 @@ def test_parts_of_the_main_script(tmp_path: Path) -> None:
         "test_split_between_processes_nested_dict test_split_between_processes_tensor test_split_between_processes_evenly "
         "test_trigger test_reinstantiated_state"
     )
-    code = f"from {SCRIPTS} import test_script as script\nfor part in {parts.split()!r}:\n    getattr(script, part)()\n"
+    # The script's own `main` begins with the accelerator as well.
+    start = "from accelerate import Accelerator\nAccelerator()\n"
+    code = f"{start}from {SCRIPTS} import test_script as script\nfor part in {parts.split()!r}:\n    getattr(script, part)()\n"
     run([sys.executable, "-c", code], tmp_path)
 
 

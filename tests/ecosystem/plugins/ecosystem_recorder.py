@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import time
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ecosystem_selection import Candidate, select
 
 RANK = {"skipped": 0, "passed": 1, "failed": 2}
+NO_PARAMETERS = SimpleNamespace(params={})
 
 
 def _first_line(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -45,12 +49,19 @@ class Recorder:
             file.write(json.dumps(line) + "\n")
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what belongs to other parts of a divided file, and what an earlier run has already recorded."""
+        """Leave out what is not selected, what belongs to other parts of a divided file, and what an earlier run has already recorded."""
         shard, shards = (int(number) for number in os.environ.get("ECOSYSTEM_SHARD", "0/1").split("/"))
-        mine = [item for item in items if zlib.crc32(item.nodeid.encode()) % shards == shard and item.nodeid not in self.known]
-        chosen = {item.nodeid for item in mine}
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
-        items[:] = mine
+        part = [item for item in items if zlib.crc32(item.nodeid.replace("neuron", "cpu").encode()) % shards == shard]
+        chosen = {item.nodeid for item in items}
+        per_stratum = int(os.environ.get("ECOSYSTEM_PER_STRATUM", "0"))
+        if per_stratum:
+            # Over the whole file, not the part of it: the selection is the same however the file is divided.
+            chosen = select((Candidate.of(item.nodeid, getattr(item, "callspec", NO_PARAMETERS).params) for item in items), per_stratum)
+        selected = [item for item in part if item.nodeid in chosen]
+        self.write({"collected": len(part), "selected": len(selected)})
+        mine = {item.nodeid for item in selected} - self.known
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in mine])
+        items[:] = [item for item in items if item.nodeid in mine]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file that cannot be imported, or skips itself, is one test of its own."""
@@ -74,6 +85,11 @@ class Recorder:
         outcome = "xfailed" if worst.outcome == "skipped" and hasattr(worst, "wasxfail") else worst.outcome
         seconds = round(time.monotonic() - self.begin[nodeid], 2)
         self.write({"test": nodeid, "outcome": outcome, "message": _first_line(worst), "seconds": seconds})
+
+    def pytest_sessionfinish(self) -> None:
+        """What the process and its children used, which says more than the clock of a machine that does other work as well."""
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        self.write({"cpu_seconds": round(sum(usage.ru_utime + usage.ru_stime for usage in used), 1)})
 
 
 def pytest_configure(config: pytest.Config) -> None:
