@@ -14,8 +14,8 @@ from tests.ecosystem.outcomes import Outcome, same_test
 def read_expectations(suite: str, neuron: Mapping[str, Outcome]) -> tuple[dict[str, str], list[str]]:
     """Expectations of a suite: reason by test id, and patterns that match no test, which are errors.
 
-    An entry of `expectations.yaml` has `suite`, `reason`, and one of two lists of regular expressions: `tests`, over ids of tests that
-    fail on `neuron`, or `skips`, over the message with which tests skip themselves there.
+    An entry of `expectations.yaml` has `suite`, `reason`, and lists of regular expressions: `tests`, over ids of tests that fail on
+    `neuron`, `failures`, over the message with which tests fail there, or `skips`, over the message with which they skip themselves.
     """
     entries = yaml.safe_load(paths.EXPECTATIONS.read_text(encoding="utf-8")) or []
     reasons: dict[str, str] = {}
@@ -28,11 +28,12 @@ def read_expectations(suite: str, neuron: Mapping[str, Outcome]) -> tuple[dict[s
             if not matching:
                 idle.append(pattern)
             reasons.update(dict.fromkeys(matching, entry["reason"]))
-        for pattern in entry.get("skips", []):
-            skipped = [
-                same_test(test) for test, outcome in neuron.items() if outcome.outcome == "skipped" and re.search(pattern, outcome.message)
-            ]
-            if not skipped:
-                idle.append(pattern)
-            reasons.update(dict.fromkeys(skipped, entry["reason"]))
+        for words, kind in (("failures", "failed"), ("skips", "skipped")):
+            for pattern in entry.get(words, []):
+                found = [
+                    same_test(test) for test, result in neuron.items() if result.outcome == kind and re.search(pattern, result.message)
+                ]
+                if not found:
+                    idle.append(pattern)
+                reasons.update(dict.fromkeys(found, entry["reason"]))
     return reasons, idle

@@ -23,6 +23,10 @@ HUB_WORDS = (
     "127.0.0.1",
     "LocalEntryNotFound",
     "Cannot find an appropriate cached snapshot",
+    "Couldn't reach",
+    "not fully cached locally",
+    "Can't find 'adapter_config.json'",
+    "adapter model file not found",
 )
 
 

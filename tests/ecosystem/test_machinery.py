@@ -50,6 +50,12 @@ def test_device_in_a_test_id_is_ignored() -> None:
     assert compare({"a[cpu-1]": PASSED}, {"a[neuron-1]": PASSED}, {}).clean
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_a_test_on_both_devices_that_on_neuron_counts(order: int) -> None:
+    neuron = dict(list({"a[cpu]": PASSED, "a[neuron]": FAILED}.items())[::order])
+    assert list(compare({"a[cpu]": PASSED}, neuron, {}).lost) == ["a[cpu]"]
+
+
 def test_expectation_that_matches_no_test_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "expectations.yaml"
     file.write_text("- {suite: s, reason: r, tests: ['a.*', 'gone']}\n- {suite: other, reason: r, tests: [x]}\n", encoding="utf-8")
@@ -64,6 +70,18 @@ def test_expectation_of_a_skip_is_about_its_message(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(paths, "EXPECTATIONS", file)
     neuron = {"a": Outcome("skipped", "test requires only a CPU"), "b": Outcome("skipped", "other"), "c": Outcome("failed", "only a CPU")}
     assert expectations.read_expectations("s", neuron) == ({"a": "r"}, [])
+
+
+def test_expectation_of_a_failure_is_about_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "expectations.yaml"
+    file.write_text("- {suite: s, reason: r, failures: ['no such device$', 'nowhere']}\n", encoding="utf-8")
+    monkeypatch.setattr(paths, "EXPECTATIONS", file)
+    neuron = {
+        "a[neuron]": Outcome("failed", "ValueError: no such device"),
+        "b": Outcome("failed", "no such device, nor another"),
+        "c": Outcome("skipped", "no such device"),
+    }
+    assert expectations.read_expectations("s", neuron) == ({"a[cpu]": "r"}, ["nowhere"])
 
 
 @pytest.fixture
