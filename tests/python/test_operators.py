@@ -36,6 +36,29 @@ def test_add_and_mul_fast_path_equals_cpu(dtype, shape):
         assert torch.equal(result.cpu(), reference)
 
 
+@pytest.mark.parametrize("number", [0.8812, 0.3, 1e-3, 2.0000001, 16777217, 3.4e38, -1e-42])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_numbers_are_rounded_as_on_the_cpu(dtype, number):
+    # The CPU rounds the number of a sum to a half dtype first, but takes that of a product in float32.
+    a = torch.linspace(-4, 4, 4001).to(dtype)
+    for call in (
+        lambda t: t + number,
+        lambda t: number + t,
+        lambda t: t - number,
+        lambda t: number - t,
+        lambda t: t * number,
+        lambda t: t / number,
+        lambda t: torch.add(t, number, alpha=0.7),
+        lambda t: t.clone().add_(number),
+        lambda t: t.clone().sub_(number),
+        lambda t: t.clone().mul_(number),
+        lambda t: torch._foreach_add([t], number)[0],
+        lambda t: torch._foreach_add([t], [number])[0],
+        lambda t: torch._foreach_mul([t], [number])[0],
+    ):
+        assert torch.equal(call(a.to(DEVICE)).cpu(), call(a))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3.3895e38, 1e-45])
 def test_bfloat16_special_values(value):
     a = torch.full((40,), value, dtype=torch.bfloat16)
@@ -168,6 +191,28 @@ def test_recurrent_layers_forward_and_backward(module, bias):
         result.square().sum().backward()
     for ours, theirs in zip(device.parameters(), host.parameters(), strict=True):
         torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("module", [torch.nn.LSTM, torch.nn.GRU])
+def test_recurrent_layers_round_once_in_half_precision(module, dtype):
+    # The CPU and the device round at different places; neither may be far from the cell computed in float32.
+    worst = {"cpu": 0.0, DEVICE: 0.0}
+    for seed in range(10):
+        torch.manual_seed(seed)
+        half, x = module(8, 16, num_layers=2).to(dtype), torch.randn(12, 4, 8).to(dtype)
+        reference = module(8, 16, num_layers=2)
+        reference.load_state_dict(half.state_dict())
+        given = x.float().requires_grad_()
+        expected = reference(given)[0]
+        expected.sum().backward()
+        for device in worst:
+            moved = x.to(device).detach().requires_grad_()
+            result = half.to(device)(moved)[0]
+            result.sum().backward()
+            errors = (result.detach().cpu() - expected.detach()).abs().max(), (moved.grad.cpu() - given.grad).abs().max()
+            worst[device] = max(worst[device], *(float(error) for error in errors))
+    assert worst[DEVICE] <= 2 * worst["cpu"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -20,12 +20,15 @@ namespace {
 constexpr int64_t kGrain = 32768;  // elements; PyTorch's own grain for element-wise work
 
 struct Add {
+  // As on the CPU: a sum rounds a Python number to the tensor's dtype first, a product takes it in float32.
+  static constexpr bool kRoundsNumber = true;
   template <typename T, typename Other>
   static void run(T* out, const T* a, Other b, int64_t n) {
     kernels::add(out, a, b, n);
   }
 };
 struct Multiply {
+  static constexpr bool kRoundsNumber = false;
   template <typename T, typename Other>
   static void run(T* out, const T* a, Other b, int64_t n) {
     kernels::multiply(out, a, b, n);
@@ -101,7 +104,11 @@ void run(const at::Tensor& out, const at::Tensor& a, const Operand& b) {
   if (a.scalar_type() == at::kFloat) {
     run<Operation, float>(out.mutable_data_ptr(), a.const_data_ptr(), b, a.numel());
   } else {
-    run<Operation, kernels::BFloat16>(out.mutable_data_ptr(), a.const_data_ptr(), b, a.numel());
+    Operand operand = b;
+    if constexpr (Operation::kRoundsNumber) {
+      operand.number = c10::BFloat16(operand.number);
+    }
+    run<Operation, kernels::BFloat16>(out.mutable_data_ptr(), a.const_data_ptr(), operand, a.numel());
   }
 }
 

@@ -10,8 +10,11 @@
 namespace neuron::ops {
 namespace {
 
+// Cells of half-precision tensors compute in float32 and round each result once.
+at::Tensor wide(const at::Tensor& tensor) { return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor; }
+
 at::Tensor with_bias(const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
-  return bias.has_value() && bias->defined() ? gates + *bias : gates;
+  return bias.has_value() && bias->defined() ? wide(gates) + wide(*bias) : wide(gates);
 }
 
 // Side by side along the features.
@@ -19,7 +22,12 @@ at::Tensor concatenate(std::initializer_list<at::Tensor> parts) { return at::cat
 
 // A gradient that the caller left out is zero.
 at::Tensor gradient_or_zeros(const std::optional<at::Tensor>& gradient, const at::Tensor& like) {
-  return gradient.has_value() && gradient->defined() ? *gradient : at::zeros_like(like);
+  return gradient.has_value() && gradient->defined() ? wide(*gradient) : at::zeros_like(like);
+}
+
+// The sum over the rows in the dtype of the result.
+at::Tensor bias_gradient(const at::Tensor& gates, at::ScalarType dtype, bool has_bias) {
+  return has_bias ? gates.sum(0).to(dtype) : at::Tensor();
 }
 
 }  // namespace
@@ -33,9 +41,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell(const at::Te
   const auto forget = gates[1].sigmoid();
   const auto cell = gates[2].tanh();
   const auto out = gates[3].sigmoid();
-  auto cy = forget * cx + in * cell;
-  auto hy = out * cy.tanh();
-  return {std::move(hy), std::move(cy), concatenate({in, forget, cell, out})};
+  const auto cy = forget * wide(cx) + in * cell;
+  const auto hy = out * cy.tanh();
+  const auto dtype = input_gates.scalar_type();
+  return {hy.to(dtype), cy.to(dtype), concatenate({in, forget, cell, out}).to(dtype)};
 }
 
 // Gradients of the pre-activation gates [N, 4H], of cx [N, H], and of one bias [4H] (undefined without bias).
@@ -43,18 +52,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell_backward_imp
                                                                                   const std::optional<at::Tensor>& grad_cy,
                                                                                   const at::Tensor& cx, const at::Tensor& cy,
                                                                                   const at::Tensor& workspace, bool has_bias) {
-  const auto gates = workspace.chunk(4, 1);
+  const auto gates = wide(workspace).chunk(4, 1);
   const auto& in = gates[0];
   const auto& forget = gates[1];
   const auto& cell = gates[2];
   const auto& out = gates[3];
-  const auto grad_h = gradient_or_zeros(grad_hy, cy);
-  const auto tanh_cy = cy.tanh();
-  const auto grad_c = grad_h * out * (1 - tanh_cy * tanh_cy) + gradient_or_zeros(grad_cy, cy);
-  auto grad_gates = concatenate({grad_c * cell * in * (1 - in), grad_c * cx * forget * (1 - forget), grad_c * in * (1 - cell * cell),
-                                 grad_h * tanh_cy * out * (1 - out)});
-  auto grad_bias = has_bias ? grad_gates.sum(0) : at::Tensor();
-  return {std::move(grad_gates), grad_c * forget, std::move(grad_bias)};
+  const auto dtype = workspace.scalar_type();
+  const auto wide_cy = wide(cy);
+  const auto grad_h = gradient_or_zeros(grad_hy, wide_cy);
+  const auto tanh_cy = wide_cy.tanh();
+  const auto grad_c = grad_h * out * (1 - tanh_cy * tanh_cy) + gradient_or_zeros(grad_cy, wide_cy);
+  const auto grad_gates = concatenate({grad_c * cell * in * (1 - in), grad_c * wide(cx) * forget * (1 - forget),
+                                       grad_c * in * (1 - cell * cell), grad_h * tanh_cy * out * (1 - out)});
+  return {grad_gates.to(dtype), (grad_c * forget).to(dtype), bias_gradient(grad_gates, dtype, has_bias)};
 }
 
 // input_gates, hidden_gates: [N, 3H]; hx: [N, H]. Returns hy [N, H] and [N, 5H]: r, z, n, hx, and the hidden part of the new gate with its
@@ -67,27 +77,30 @@ std::tuple<at::Tensor, at::Tensor> thnn_fused_gru_cell(const at::Tensor& input_g
   const auto reset = (from_input[0] + from_hidden[0]).sigmoid();
   const auto update = (from_input[1] + from_hidden[1]).sigmoid();
   const auto fresh = (from_input[2] + reset * from_hidden[2]).tanh();
-  return {fresh + update * (hx - fresh), concatenate({reset, update, fresh, hx, from_hidden[2]})};
+  const auto wide_hx = wide(hx);
+  const auto dtype = hx.scalar_type();
+  return {(fresh + update * (wide_hx - fresh)).to(dtype), concatenate({reset, update, fresh, wide_hx, from_hidden[2]}).to(dtype)};
 }
 
 // Gradients of input_gates, hidden_gates [N, 3H], hx [N, H], and both biases [3H] (undefined without bias).
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> thnn_fused_gru_cell_backward(const at::Tensor& grad_hy,
                                                                                                     const at::Tensor& workspace,
                                                                                                     bool has_bias) {
-  const auto saved = workspace.chunk(5, 1);
+  const auto dtype = workspace.scalar_type();
+  const auto saved = wide(workspace).chunk(5, 1);
   const auto& reset = saved[0];
   const auto& update = saved[1];
   const auto& fresh = saved[2];
   const auto& hx = saved[3];
   const auto& hidden_new = saved[4];
-  const auto grad_new = grad_hy * (1 - update) * (1 - fresh * fresh);
-  const auto grad_update = grad_hy * (hx - fresh) * update * (1 - update);
+  const auto grad = wide(grad_hy);
+  const auto grad_new = grad * (1 - update) * (1 - fresh * fresh);
+  const auto grad_update = grad * (hx - fresh) * update * (1 - update);
   const auto grad_reset = grad_new * hidden_new * reset * (1 - reset);
-  auto grad_input = concatenate({grad_reset, grad_update, grad_new});
-  auto grad_hidden = concatenate({grad_reset, grad_update, grad_new * reset});
-  auto grad_input_bias = has_bias ? grad_input.sum(0) : at::Tensor();
-  auto grad_hidden_bias = has_bias ? grad_hidden.sum(0) : at::Tensor();
-  return {std::move(grad_input), std::move(grad_hidden), grad_hy * update, std::move(grad_input_bias), std::move(grad_hidden_bias)};
+  const auto grad_input = concatenate({grad_reset, grad_update, grad_new});
+  const auto grad_hidden = concatenate({grad_reset, grad_update, grad_new * reset});
+  return {grad_input.to(dtype), grad_hidden.to(dtype), (grad * update).to(dtype), bias_gradient(grad_input, dtype, has_bias),
+          bias_gradient(grad_hidden, dtype, has_bias)};
 }
 
 }  // namespace neuron::ops
