@@ -83,7 +83,7 @@ def reduced(tensors: list[torch.Tensor], operation: str) -> torch.Tensor | None:
             other = tensor.to(torch.int64)
             result = result & other if operation == "band" else result | other if operation == "bor" else result ^ other
         return result.to(dtype)
-    if operation in ("min", "max") and dtype.is_complex:
+    if operation in ("min", "max", "product") and dtype.is_complex:  # torch.distributed itself refuses the product
         return None
     wide_dtype = torch.complex128 if dtype.is_complex else torch.float64 if floating else torch.int64
     wide = torch.stack([tensor.to(wide_dtype) for tensor in tensors])
