@@ -61,8 +61,8 @@ class PointToPoint final : public WorkDriver {
   void collect(std::vector<Done>& done);
   void expire(std::vector<Done>& done);
   void run_thread();
-  // Sleeps, unlocked, until a message may move.
-  void doze(std::unique_lock<std::mutex>& lock, Deadline deadline);
+  // Sleeps for a moment or until a message may move.
+  void doze(std::unique_lock<std::mutex>& lock);
 
   std::shared_ptr<Group> group_;
   Describe describe_;
@@ -73,6 +73,8 @@ class PointToPoint final : public WorkDriver {
   // The transport may still write into messages that timed out.
   std::vector<Message> abandoned_;
   std::atomic<int> drivers_ = 0;  // waiting threads that drive
+  std::atomic<int> posting_ = 0;      // threads that want to post
+  std::uint64_t activity_ = 0;        // messages posted
   bool stopping_ = false;
   std::thread thread_;
 };
