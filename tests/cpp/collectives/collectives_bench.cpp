@@ -32,6 +32,14 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+// As ranks of a job are: each on one core, in turn.
+void bind_to_core(int rank) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(rank % static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))), &set);
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
 struct Settings {
   std::vector<int> ranks{2, 4};
   std::vector<std::string> ops{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
@@ -67,7 +75,8 @@ double memcpy_bandwidth(int processes, double seconds) {
     std::atomic<double> sum;
   };
   auto* const shared = static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  run_processes(processes, [&](int, KeyValueStore&) {
+  run_processes(processes, [&](int rank, KeyValueStore&) {
+    if (getenv("NOBIND") == nullptr) bind_to_core(rank);
     const Memory from(kBytes);
     const Memory to(kBytes);
     std::memcpy(to.at(0), from.at(0), kBytes);
@@ -145,6 +154,7 @@ void measure(const Settings& settings, const std::string& op, int ranks, double 
   const Bench bench = bench_of(op);
   run_processes(ranks, [&](int rank, KeyValueStore& store) {
     alarm(0);
+    if (getenv("NOBIND") == nullptr) bind_to_core(rank);
     const auto communicator = join(store, rank, ranks);
     const Memory input(settings.max);
     const Memory output(settings.max);
