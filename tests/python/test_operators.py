@@ -212,7 +212,7 @@ def test_recurrent_layers_round_once_in_half_precision(module, dtype):
             result.sum().backward()
             errors = (result.detach().cpu() - expected.detach()).abs().max(), (moved.grad.cpu() - given.grad).abs().max()
             worst[device] = max(worst[device], *(float(error) for error in errors))
-    assert worst[DEVICE] <= 2 * worst["cpu"]
+    assert worst[DEVICE] <= 1.5 * worst["cpu"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
