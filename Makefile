@@ -7,7 +7,7 @@ export PATH := $(BIN):$(PATH)
 export HF_HUB_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance ecosystem fuzz stress lint format sanitize sanitize-plugin bench docs clean
+.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance distributed ecosystem fuzz stress lint format sanitize sanitize-plugin bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ conformance: build ## PyTorch's operator, module and optimizer databases, everyt
 	$(BIN)/python -m tests.conformance --tier full
 	$(BIN)/python -m tests.conformance --report
 	@$(MAKE) --no-print-directory docs
+
+distributed: build ## process groups, every parallel form of training and generation on several ranks, faults
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/distributed -q --durations=15
 
 ecosystem: build ## the test suites of accelerate, peft, transformers and others, CPU against neuron; writes docs/ecosystem.md
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.ecosystem run
