@@ -5,18 +5,13 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
-#include "torch/ops/alias_kernel.h"
-
 namespace neuron::ops {
 
 int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal, std::optional<double> scale,
                          bool enable_gqa) {
-  // The fused kernel has no gradient for the mask, and an alias does not know that one is wanted.
-  if (attn_mask.has_value() && attn_mask->defined() && attn_mask->requires_grad()) {
-    return static_cast<int64_t>(at::SDPBackend::math);
-  }
-  return AliasCall<&at::native::_fused_sdp_choice_cpp>::call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+  // Only looks at sizes and strides, which may be symbolic while a graph is traced.
+  return at::native::_fused_sdp_choice_cpp(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
 }  // namespace neuron::ops
