@@ -92,8 +92,10 @@ class Program:
         body = [given.text for given in self.inputs]
         if self.compiled:
             arguments = "".join(f", v{given.number}" for given in self.inputs)
+            places = 'for backend, dev, other, copy in ((None, "cpu", "cpu", True), ("neuron", "neuron", "neuron:1", False), '
+            places += '("neuron", "cpu", "cpu", True)):'
             body += [
-                'run = program if dev == "cpu" else torch.compile(program, backend="neuron")',
+                "run = torch.compile(program, backend=backend) if backend else program",
                 f"results = run(dev, other, copy{arguments})",
                 f"print(*results{arguments}, sep='\\n')",
             ]

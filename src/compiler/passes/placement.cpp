@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/alias_sets.h"
@@ -31,6 +32,45 @@ Instruction make_transfer(ValueId from, ValueId to, const Place& device) {
                        {{}, "memory_format"}};
   transfer.results = {to};
   return transfer;
+}
+
+// softneuron::copy_storages(Tensor(a)[] tensors, Device device, bool whole) -> Tensor(a)[]
+Instruction make_storage_copy(const std::vector<ValueId>& from, std::vector<ValueId> to, const Place& device, bool whole) {
+  Argument::List tensors;
+  for (const ValueId id : from) {
+    tensors.push_back(Argument::value(id));
+  }
+  Instruction copy;
+  copy.opcode = "softneuron::copy_storages";
+  copy.operands = {{Argument(std::move(tensors)), {}}, {Argument(Symbol{"device", device.to_string()}), {}}, {Argument(whole), {}}};
+  copy.results = std::move(to);
+  return copy;
+}
+
+// Elements lie on each other, and copying the memory below them copies no more than copying each of them would.
+bool overlaps(const TensorType& type) {
+  std::int64_t span = 1;
+  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
+    span += (type.sizes[i] - 1) * type.strides[i];
+  }
+  return span < type.element_count();
+}
+
+// By value: does an instruction read the memory that it may share by strides and offset, whatever those of the value are?
+std::vector<bool> find_restrided(const Program& program) {
+  const AliasSets aliases(program);
+  std::vector<bool> restrided(static_cast<std::size_t>(program.value_count()), false);
+  for (const Instruction& instruction : program.instructions) {
+    if (!instruction.opcode.starts_with("aten::as_strided") || instruction.operands.empty()) {
+      continue;
+    }
+    instruction.operands.front().value.for_each_value([&](ValueId base) {
+      for (ValueId id = 0; id < program.value_count(); ++id) {
+        restrided[static_cast<std::size_t>(id)] = restrided[static_cast<std::size_t>(id)] || aliases.may_share(id, base);
+      }
+    });
+  }
+  return restrided;
 }
 
 Instruction make_copy_back(ValueId to, ValueId from) {
@@ -84,6 +124,7 @@ bool is_host_program(const Program& program) {
 
 void move_to_device(Program& program, const Place& device) {
   const std::vector<bool> written = find_written(program);
+  const std::vector<bool> restrided = find_restrided(program);
   std::vector<ValueId> moved(static_cast<std::size_t>(program.value_count()), kNoValue);
   std::vector<Instruction> instructions;
   std::vector<Instruction> copies_back;
@@ -93,7 +134,12 @@ void move_to_device(Program& program, const Place& device) {
     if (is_on_host(program.type_of(id))) {
       const ValueId copy = program.new_value(on(program.type_of(id), device));
       moved[static_cast<std::size_t>(id)] = copy;
-      instructions.push_back(make_transfer(id, copy, device));
+      const bool whole = restrided[static_cast<std::size_t>(id)];
+      if (whole || overlaps(program.type_of(id).tensor)) {
+        instructions.push_back(make_storage_copy({id}, {copy}, device, whole));
+      } else {
+        instructions.push_back(make_transfer(id, copy, device));
+      }
       if (written[static_cast<std::size_t>(id)]) {
         copies_back.push_back(make_copy_back(id, copy));
       }
@@ -114,16 +160,32 @@ void move_to_device(Program& program, const Place& device) {
       program.type_of(id).tensor.place = device;  // constants too: they are moved once, when the program is made
     }
   }
+  const Place host{"cpu", -1};
+  // Together, so that results that share memory share it on the host too.
+  std::map<ValueId, ValueId> back;
   for (Argument& output : program.outputs) {
     output.for_each_value([&](ValueId& id) {
       // An input that leaves stays the caller's own tensor.
-      if (!is_input[static_cast<std::size_t>(id)] && program.type_of(id).is_tensor()) {
-        const Place host{"cpu", -1};
-        const ValueId back = program.new_value(on(program.type_of(id), host));
-        instructions.push_back(make_transfer(id, back, host));
-        id = back;
+      if (is_input[static_cast<std::size_t>(id)] || !program.type_of(id).is_tensor()) {
+        return;
       }
+      const auto [entry, fresh] = back.try_emplace(id, kNoValue);
+      if (fresh) {
+        entry->second = program.new_value(on(program.type_of(id), host));
+      }
+      id = entry->second;
     });
+  }
+  if (!back.empty()) {
+    std::vector<ValueId> results;
+    std::vector<ValueId> copies;
+    for (const auto& [result, copy] : back) {
+      results.push_back(result);
+      copies.push_back(copy);
+    }
+    instructions.push_back(make_storage_copy(results, std::move(copies), host, /*whole=*/true));
+    // What shares memory afterwards is what shared it before, so other passes must take the originals for results of the program.
+    instructions.back().effects.views = {0};
   }
   instructions.insert(instructions.end(), copies_back.begin(), copies_back.end());
   program.instructions = std::move(instructions);

@@ -39,8 +39,49 @@ TEST(Placement, MovesAProgramWithItsFactoriesConstantsAndResults) {
     %9 = aten::_to_copy(%0, dtype=none, layout=none, device=device:neuron:1, pin_memory=none, non_blocking=false, memory_format=none): f32[2]@neuron:1
     %2 = aten::arange(2, dtype=none, device=device:neuron:1): f32[2]@neuron:1
     %3 = aten::addcmul(%9, %1, %2): f32[2]@neuron:1
-    %4 = aten::_to_copy(%3, dtype=none, layout=none, device=device:cpu, pin_memory=none, non_blocking=false, memory_format=none): f32[2]@cpu
+    %4 = softneuron::copy_storages([%3], device:cpu, true) views(0): f32[2]@cpu
     return [%4, %0, 7])")));
+}
+
+TEST(Placement, CopiesResultsBackTogetherAndOnce) {
+  Program program = read(R"(
+    input %0: f32[2,3]@cpu
+    %1 = aten::neg(%0): f32[2,3]@cpu
+    %2 = aten::select.int(%1, 0, 1) views(0): f32[3]@cpu
+    return [%2, %1, %2])");
+  move_to_device(program, {"neuron", 0});
+  EXPECT_EQ(program.instructions.back().opcode, "softneuron::copy_storages");
+  EXPECT_EQ(program.instructions.back().results.size(), 2U);
+  ASSERT_EQ(program.outputs.size(), 3U);
+  EXPECT_EQ(program.outputs[0], program.outputs[2]);
+  EXPECT_NE(program.outputs[0], program.outputs[1]);
+  verify(program);
+}
+
+TEST(Placement, KeepsTheMemoryOfInputsThatAreReadByOffset) {
+  Program program = read(R"(
+    input %0: f32[2]{2}@cpu
+    input %1: f32[2]{2}@cpu
+    %2 = aten::view(%0, [2]) views(0): f32[2]{2}@cpu
+    %3 = aten::as_strided(%2, [2], [1], 0) views(0): f32[2]@cpu
+    %4 = aten::mul.Tensor(%3, %1): f32[2]@cpu
+    return [%4])");
+  move_to_device(program, {"neuron", 0});
+  EXPECT_EQ(program.instructions[0].opcode, "softneuron::copy_storages");
+  EXPECT_EQ(program.instructions[0].operands[2].value, Argument(true));
+  EXPECT_EQ(program.instructions[1].opcode, "aten::_to_copy");
+  verify(program);
+}
+
+TEST(Placement, KeepsTheStridesOfExpandedInputs) {
+  Program program = read(R"(
+    input %0: f32[2,8]{0,1}@cpu
+    %1 = aten::exp(%0): f32[2,8]@cpu
+    return [%1])");
+  move_to_device(program, {"neuron", 0});
+  EXPECT_EQ(program.instructions[0].opcode, "softneuron::copy_storages");
+  EXPECT_EQ(program.instructions[0].operands[2].value, Argument(false)) << "the rest of the storage may be large";
+  verify(program);
 }
 
 TEST(Placement, CopiesWrittenInputsBack) {
