@@ -1,6 +1,5 @@
 """A rank that fails: the others end soon, with an error that says what happened, and nothing stays behind."""
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ SHARED = Path("/dev/shm")
 
 
 def ours():
-    return {entry.name for entry in SHARED.iterdir() if entry.stat().st_uid == os.getuid()}
+    return {entry.name for entry in SHARED.iterdir() if entry.name.startswith("softneuron-")}
 
 
 @pytest.fixture(autouse=True)
