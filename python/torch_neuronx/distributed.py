@@ -47,6 +47,9 @@ def _create_process_group(given: Any, options: Any) -> Any:
         _C.register_process_group()
         # Threads of groups that the program never destroyed must end before the interpreter does.
         atexit.register(_C.leave_all_process_groups)
+        if torch.distributed.is_gloo_available():
+            # Between hosts, for groups that span several.
+            _C.set_gloo_factory(lambda store, rank, size, timeout: torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout))
     kind = _C.ProcessGroupNeuron.Options
     if options is not None and not isinstance(options, kind):
         raise TypeError(f"pg_options of the backend 'neuron' must be ProcessGroupNeuron.Options, but are {type(options).__name__}")

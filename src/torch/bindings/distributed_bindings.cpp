@@ -1,5 +1,6 @@
 // The process group "neuron" for Python. torch_neuronx registers it with torch.distributed.
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -11,6 +12,7 @@
 #include "torch/distributed/core_binding.h"
 #include "torch/distributed/flight_recorder.h"
 #include "torch/distributed/live_groups.h"
+#include "torch/distributed/meeting.h"
 #include "torch/distributed/process_group_neuron.h"
 
 namespace py = pybind11;
@@ -50,6 +52,7 @@ void register_distributed_bindings(py::module_& m) {
       register_process_group(m);
     }
   });
+  m.def("set_gloo_factory", [](distributed::GlooFactory factory) { distributed::set_gloo_factory(std::move(factory)); });
   m.def("flight_record", [] { return without_gil([] { return distributed::FlightRecorder::instance().to_json(); }); });
   m.def("leave_all_process_groups", [] { without_gil([] { distributed::leave_all(); }); });
   m.def("bind_to_cores", [](int local_rank, int local_size) {

@@ -9,13 +9,11 @@
 #include <utility>
 
 #include "collectives/error.h"
-#include "collectives/shared_memory_communicator.h"
 #include "runtime/guard/access_scope.h"
 #include "torch/distributed/coalesced_work.h"
 #include "torch/distributed/data_types.h"
 #include "torch/distributed/flight_recorder.h"
-#include "torch/distributed/interrupts.h"
-#include "torch/distributed/store_adapter.h"
+#include "torch/distributed/meeting.h"
 
 namespace neuron::distributed {
 namespace {
@@ -25,31 +23,6 @@ using collectives::Buffer;
 using collectives::Call;
 using collectives::Communicator;
 using collectives::ConstBuffer;
-
-Group::Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
-  auto adapter = std::make_shared<StoreAdapter>(store);
-  // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one store.
-  const auto name = "generation" + std::to_string((adapter->add("arrivals", 1) - 1) / size);
-  const auto place = [name](int of) { return name + "/rank" + std::to_string(of); };
-  adapter->set(place(rank), "here");
-  Group::Meeting meeting;
-  meeting.meet = [adapter, name, rank, size](std::chrono::milliseconds timeout, std::function<void()> interrupt) {
-    adapter->set_interrupt(interrupt);
-    collectives::SharedMemoryOptions options;
-    options.check_interrupt = std::move(interrupt);
-    return collectives::make_shared_memory_communicator(*adapter, name, rank, size, timeout, std::move(options));
-  };
-  meeting.missing = [adapter, place, size] {
-    std::vector<int> missing;
-    for (int other = 0; other < size; ++other) {
-      if (!adapter->has(place(other))) {
-        missing.push_back(other);
-      }
-    }
-    return missing;
-  };
-  return meeting;
-}
 
 void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": got an undefined tensor");
