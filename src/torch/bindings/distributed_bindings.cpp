@@ -39,6 +39,10 @@ void register_process_group(py::module_& m) {
              return distributed::make_live(store, rank, size, std::move(options));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
+      .def_property_readonly("options",
+                             [](ProcessGroupNeuron& self) {
+                               return c10::static_intrusive_pointer_cast<ProcessGroupNeuron::Options>(self.getBackendOptions());
+                             })
       // torch.distributed calls it on the ranks that are not in a new group, for backends that need them to take part. Ours does not.
       .def("perform_nocolor_split", [](const ProcessGroupNeuron&, const py::object&) {}, py::arg("device"))
       .def("_get_sequence_number_for_group", &ProcessGroupNeuron::getSequenceNumberForGroup);

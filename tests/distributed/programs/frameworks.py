@@ -140,7 +140,7 @@ def difference(model: nn.Module, twin: nn.Module) -> float:
     worst = 0.0
     theirs = dict(twin.named_parameters())
     for name, parameter in model.named_parameters():
-        other = theirs[name.removeprefix("module.").removeprefix("_orig_mod.")].detach().cpu().double()
+        other = theirs[name.replace("module.", "").replace("_orig_mod.", "")].detach().cpu().double()
         worst = max(worst, ((full(parameter) - other).abs().max() / other.abs().max()).item())
     return worst
 
@@ -205,8 +205,8 @@ def fsdp_offload(rank: int) -> Result:
 def fsdp_mixed(rank: int) -> Result:
     """bfloat16 parameters and activations, float32 gradients: near the float32 twin, not equal to it."""
     start()
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
-    result = compare(_shard(make_model(), mp_policy=policy), my_share())
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    result = compare(_shard(make_model(), mp_policy=policy), my_share(), loss=lambda logits, labels: loss_of(logits.float(), labels))
     result.notes["dtypes"] = "bfloat16"
     return result
 
