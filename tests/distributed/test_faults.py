@@ -76,12 +76,15 @@ def test_receiving_what_nobody_sends():
     assert "recv from rank 1 with tag 7" in text, text
 
 
-@pytest.mark.parametrize(("kind", "words"), [
-    ("collective", ["all_reduce", "broadcast"]),
-    ("shape", ["[3, 4]", "[3, 5]"]),
-    ("dtype", ["float32", "bfloat16"]),
-    ("reduction", ["sum", "max"]),
-])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("collective", ["all_reduce", "broadcast"]),
+        ("shape", ["[3, 4]", "[3, 5]"]),
+        ("dtype", ["float32", "bfloat16"]),
+        ("reduction", ["sum", "max"]),
+    ],
+)
 def test_ranks_that_call_different_things(kind, words):
     for text, seconds in values(run_ranks(faults.differs, 3, 2, kind, 20.0, timeout=60)):
         assert seconds < 10

@@ -73,7 +73,12 @@ def test_tensor_parallel_with_fsdp2(compiled):
 
 @pytest.mark.parametrize(
     ("size", "schedule", "compiled"),
-    [(2, "ScheduleGPipe", False), (2, "Schedule1F1B", False), (4, "Schedule1F1B", False), pytest.param(2, "ScheduleGPipe", True, marks=extra)],
+    [
+        (2, "ScheduleGPipe", False),
+        (2, "Schedule1F1B", False),
+        (4, "Schedule1F1B", False),
+        pytest.param(2, "ScheduleGPipe", True, marks=extra),
+    ],
 )
 def test_pipeline(size, schedule, compiled):
     check(run_ranks(frameworks.pipeline, size, schedule, compiled, timeout=240))

@@ -10,7 +10,9 @@
 
 namespace neuron::distributed {
 
-at::Tensor host_bytes(std::size_t bytes) { return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(c10::kCPU).dtype(c10::kByte)); }
+at::Tensor host_bytes(std::size_t bytes) {
+  return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(c10::kCPU).dtype(c10::kByte));
+}
 
 GlooMailbox::~GlooMailbox() {
   backend_->abort();  // ends waits that nobody answers

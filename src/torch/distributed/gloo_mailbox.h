@@ -32,7 +32,7 @@ class GlooMailbox final : public collectives::Mailbox {
   // Gloo's works only complete in wait(), so each message has a thread that waits for it.
   struct Message {
     c10::intrusive_ptr<c10d::Work> work;
-    at::Tensor staged;     // host memory: Gloo's threads must not touch device memory
+    at::Tensor staged;       // host memory: Gloo's threads must not touch device memory
     void* target = nullptr;  // of a receive
     int peer = -1;
     bool done = false;

@@ -84,7 +84,12 @@ class HierarchicalCommunicator::Exchange {
 
 HierarchicalCommunicator::HierarchicalCommunicator(int rank, std::vector<std::vector<int>> hosts, std::unique_ptr<Communicator> local,
                                                    Backend collectives, Backend messages)
-    : rank_(rank), size_(0), hosts_(std::move(hosts)), my_host_(0), local_(std::move(local)), collectives_(std::move(collectives)),
+    : rank_(rank),
+      size_(0),
+      hosts_(std::move(hosts)),
+      my_host_(0),
+      local_(std::move(local)),
+      collectives_(std::move(collectives)),
       mailbox_(std::move(messages)) {
   for (const auto& host : hosts_) {
     size_ += static_cast<int>(host.size());
@@ -162,7 +167,8 @@ void HierarchicalCommunicator::combine(void* data, std::size_t count, const Step
   std::vector<const void*> sources(op == ReduceOp::kAverage ? static_cast<std::size_t>(size_) : hosts_.size(), zeros.data());
   for (std::size_t begin = 0; begin < count; begin += chunk) {
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      const auto* const base = host == my_host_ ? static_cast<const std::byte*>(data) : static_cast<const std::byte*>(partials[host].const_data_ptr());
+      const auto* const base =
+          host == my_host_ ? static_cast<const std::byte*>(data) : static_cast<const std::byte*>(partials[host].const_data_ptr());
       sources[host] = base + begin * width;
     }
     kernel(sources.data(), static_cast<int>(sources.size()), nullptr, static_cast<std::byte*>(data) + begin * width,

@@ -1,8 +1,8 @@
 // Ranks on several hosts: shared memory within a host, PyTorch's Gloo between hosts.
 //
-// The first rank of each host, its leader, speaks for it. Reductions add within each host first and then host by host, in the order of the hosts' first
-// ranks: the same on every rank and from run to run; types of 16 and 8 bits are rounded once per host and once more. Leaders compare what
-// they were asked to do before data moves; whatever goes wrong between hosts ends the operation on all ranks of the host.
+// The first rank of each host, its leader, speaks for it. Reductions add within each host first and then host by host, in the order of the
+// hosts' first ranks: the same on every rank and from run to run; types of 16 and 8 bits are rounded once per host and once more. Leaders
+// compare what they were asked to do before data moves; whatever goes wrong between hosts ends the operation on all ranks of the host.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ class HierarchicalCommunicator final : public collectives::Communicator {
   using Backend = c10::intrusive_ptr<c10d::Backend>;
 
   // `hosts`: the ranks of each host in ascending order. `local` connects this host's; `collectives` and `messages` connect all ranks.
-  HierarchicalCommunicator(int rank, std::vector<std::vector<int>> hosts, std::unique_ptr<collectives::Communicator> local, Backend collectives,
-                           Backend messages);
+  HierarchicalCommunicator(int rank, std::vector<std::vector<int>> hosts, std::unique_ptr<collectives::Communicator> local,
+                           Backend collectives, Backend messages);
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
@@ -34,8 +34,8 @@ class HierarchicalCommunicator final : public collectives::Communicator {
                   const collectives::Call& call) override;
   void reduce_scatter(std::span<const collectives::ConstBuffer> inputs, collectives::Buffer output, collectives::DataType type,
                       collectives::Reduction reduction, const collectives::Call& call) override;
-  void all_to_all(std::span<const collectives::ConstBuffer> inputs, std::span<const collectives::Buffer> outputs, collectives::DataType type,
-                  const collectives::Call& call) override;
+  void all_to_all(std::span<const collectives::ConstBuffer> inputs, std::span<const collectives::Buffer> outputs,
+                  collectives::DataType type, const collectives::Call& call) override;
   void gather(collectives::ConstBuffer input, std::span<const collectives::Buffer> outputs, int root, collectives::DataType type,
               const collectives::Call& call) override;
   void scatter(std::span<const collectives::ConstBuffer> inputs, collectives::Buffer output, int root, collectives::DataType type,

@@ -15,7 +15,7 @@ std::string host_identity() {
   }
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat folder {};
+  struct stat folder{};
   if (stat("/dev/shm", &folder) == 0) {
     boot += "/" + std::to_string(folder.st_dev) + "/" + std::to_string(folder.st_ino);
   }

@@ -24,8 +24,10 @@ GlooFactory& gloo_factory() {
 // One way of a rank to its group.
 class Meeting {
  public:
-  Meeting(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) : store_(store->clone()), adapter_(store), rank_(rank), size_(size) {
-    // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one store.
+  Meeting(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size)
+      : store_(store->clone()), adapter_(store), rank_(rank), size_(size) {
+    // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one
+    // store.
     name_ = "generation" + std::to_string((adapter_.add("arrivals", 1) - 1) / size);
     adapter_.set(place(rank), host_identity());
   }
@@ -49,9 +51,9 @@ class Meeting {
     const auto& here = hosts[my_host];
     collectives::SharedMemoryOptions options;
     options.check_interrupt = std::move(interrupt);
-    auto local = collectives::make_shared_memory_communicator(
-        adapter_, name_ + "/host" + std::to_string(my_host), static_cast<int>(std::find(here.begin(), here.end(), rank_) - here.begin()),
-        static_cast<int>(here.size()), left(), std::move(options));
+    auto local = collectives::make_shared_memory_communicator(adapter_, name_ + "/host" + std::to_string(my_host),
+                                                              static_cast<int>(std::find(here.begin(), here.end(), rank_) - here.begin()),
+                                                              static_cast<int>(here.size()), left(), std::move(options));
     if (hosts.size() == 1) {
       return local;
     }
@@ -63,7 +65,8 @@ class Meeting {
     };
     auto collectives = connect("collectives");
     auto messages = connect("messages");
-    return std::make_unique<HierarchicalCommunicator>(rank_, std::move(hosts), std::move(local), std::move(collectives), std::move(messages));
+    return std::make_unique<HierarchicalCommunicator>(rank_, std::move(hosts), std::move(local), std::move(collectives),
+                                                      std::move(messages));
   }
 
   std::vector<int> missing() {

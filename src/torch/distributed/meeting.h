@@ -1,4 +1,5 @@
-// How the ranks of a group find each other, and which transport they get: shared memory when all are on one host, else one within hosts and one between.
+// How the ranks of a group find each other, and which transport they get: shared memory when all are on one host, else one within hosts and
+// one between.
 #pragma once
 
 #include <functional>
@@ -9,7 +10,8 @@
 
 namespace neuron::distributed {
 
-// Makes a Gloo backend of all ranks; its C++ headers are not part of a PyTorch wheel, so it comes from Python. To be set before the first group.
+// Makes a Gloo backend of all ranks; its C++ headers are not part of a PyTorch wheel, so it comes from Python. To be set before the first
+// group.
 using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Store>, int, int, std::chrono::milliseconds)>;
 void set_gloo_factory(GlooFactory factory);
 

@@ -1,5 +1,8 @@
-"""Training with torch's own ways of parallelism. Each function trains a small model for 20 steps and, in the same process, its unparallelised twin with
-the global batch, and returns both sequences of losses with the largest relative difference of parameters."""
+"""Training with torch's own ways of parallelism.
+
+Each function trains a small model for 20 steps and, in the same process, its unparallelised twin with the global batch, and returns
+both sequences of losses with the largest relative difference of parameters.
+"""
 
 import math
 from collections.abc import Callable
@@ -113,9 +116,8 @@ def train(model: nn.Module, share: slice | None = None, loss: Callable[..., torc
     """Train on each batch, or on the rows of `share`; the loss is averaged over ranks in the second case."""
     optimizer = optimizer_of(model)
     losses = []
-    for tokens, labels in batches():
-        if share is not None:
-            tokens, labels = tokens[share], labels[share]
+    for whole_tokens, whole_labels in batches():
+        tokens, labels = (whole_tokens, whole_labels) if share is None else (whole_tokens[share], whole_labels[share])
         value = loss(model(tokens), labels)
         value.backward()
         if clip:
@@ -145,7 +147,9 @@ def difference(model: nn.Module, twin: nn.Module) -> float:
     return worst
 
 
-def compare(model: nn.Module, share: slice | None, *, clip: bool = False, loss: Callable[..., torch.Tensor] = loss_of, blocks: int = 2) -> Result:
+def compare(
+    model: nn.Module, share: slice | None, *, clip: bool = False, loss: Callable[..., torch.Tensor] = loss_of, blocks: int = 2
+) -> Result:
     result = Result(losses=train(model, share, loss, clip))
     twin = make_model(blocks)
     result.expected = train(twin, clip=clip)
@@ -230,9 +234,7 @@ def fsdp_states(rank: int, folder: str) -> dict[str, float]:
             assert value.device.type == "cpu"
             assert math.isclose(value.double().abs().sum().item(), sums[name]), name
     other = _shard(Model().to("neuron"))
-    set_model_state_dict(
-        other, whole if rank == 0 else {}, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    )
+    set_model_state_dict(other, whole if rank == 0 else {}, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(mine.to_local().cpu(), theirs.to_local().cpu()), name
     model_state, optimizer_state = get_state_dict(model, optimizer)
@@ -328,7 +330,10 @@ def loss_in_parallel(rank: int) -> Result:
     parallelize_module(
         model,
         mesh,
-        {"embedding": RowwiseParallel(input_layouts=Replicate()), "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)},
+        {
+            "embedding": RowwiseParallel(input_layouts=Replicate()),
+            "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+        },
     )
     result = Result()
     optimizer = optimizer_of(model)
