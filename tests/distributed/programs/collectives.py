@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import torch
@@ -64,16 +63,10 @@ def reduced(tensors: list[torch.Tensor], operation: str) -> torch.Tensor | None:
     dtype = tensors[0].dtype
     if dtype is torch.bool:
         wide = torch.stack(tensors)
-        table: dict[str, Callable[[], torch.Tensor]] = {
-            "sum": lambda: wide.any(0),  # noqa: PLW0108
-            "product": lambda: wide.all(0),
-            "min": lambda: wide.all(0),
-            "max": lambda: wide.any(0),
-            "band": lambda: wide.all(0),
-            "bor": lambda: wide.any(0),
-            "bxor": lambda: (wide.sum(0) % 2).bool(),
-        }
-        return table[operation]() if operation in table else None
+        any_of, all_of = wide.any(0), wide.all(0)
+        odd = (wide.sum(0) % 2).bool()
+        table = {"sum": any_of, "product": all_of, "min": all_of, "max": any_of, "band": all_of, "bor": any_of, "bxor": odd}
+        return table.get(operation)
     floating = dtype.is_floating_point
     if operation in ("band", "bor", "bxor"):
         if floating or dtype.is_complex:
@@ -297,12 +290,6 @@ def uneven(rank: int) -> list[str]:
     dist.broadcast(view.resolve_conj(), 0)
     dist.all_reduce(view.resolve_conj())
     return faults
-
-
-def _permutations(seed: int, size: int) -> Iterator[int]:
-    order = list(range(size))
-    random.Random(seed).shuffle(order)
-    yield from order
 
 
 def random_schedules(rank: int, first: int, count: int) -> list[str]:
