@@ -15,7 +15,8 @@
 namespace neuron::distributed {
 namespace {
 
-// The mailbox is asked with the lock held, also while it waits for other ranks: so for no longer than another thread may be kept from posting.
+// The mailbox is asked with the lock held, also while it waits for other ranks: so for no longer than another thread may be kept from
+// posting.
 constexpr auto kLongestDoze = std::chrono::milliseconds(1);
 constexpr auto kSignalInterval = std::chrono::milliseconds(100);
 
@@ -112,8 +113,8 @@ void PointToPoint::expire(std::vector<Done>& done) {
     if (now < posted.deadline) {
       return false;
     }
-    const auto error = std::make_exception_ptr(collectives::Error(
-        collectives::ErrorCode::kTimeout, "no answer within " + std::to_string(posted.message.timeout.count()) + " ms"));
+    const auto error = std::make_exception_ptr(
+        collectives::Error(collectives::ErrorCode::kTimeout, "no answer within " + std::to_string(posted.message.timeout.count()) + " ms"));
     done.push_back({std::move(posted.message), error});
     return true;
   });

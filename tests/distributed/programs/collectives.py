@@ -1,8 +1,7 @@
-"""Collectives on neuron tensors against references that one process computes with CPU tensors. Each function runs on every rank and returns a list of faults."""
+"""Collectives on neuron tensors against references made with CPU tensors. Each function runs on every rank and returns a list of faults."""
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import torch
@@ -64,16 +63,10 @@ def reduced(tensors: list[torch.Tensor], operation: str) -> torch.Tensor | None:
     dtype = tensors[0].dtype
     if dtype is torch.bool:
         wide = torch.stack(tensors)
-        table: dict[str, Callable[[], torch.Tensor]] = {
-            "sum": lambda: wide.any(0),
-            "product": lambda: wide.all(0),
-            "min": lambda: wide.all(0),
-            "max": lambda: wide.any(0),
-            "band": lambda: wide.all(0),
-            "bor": lambda: wide.any(0),
-            "bxor": lambda: (wide.sum(0) % 2).bool(),
-        }
-        return table[operation]() if operation in table else None
+        any_of, all_of = wide.any(0), wide.all(0)
+        odd = (wide.sum(0) % 2).bool()
+        table = {"sum": any_of, "product": all_of, "min": all_of, "max": any_of, "band": all_of, "bor": any_of, "bxor": odd}
+        return table.get(operation)
     floating = dtype.is_floating_point
     if operation in ("band", "bor", "bxor"):
         if floating or dtype.is_complex:
@@ -92,7 +85,11 @@ def reduced(tensors: list[torch.Tensor], operation: str) -> torch.Tensor | None:
     elif operation == "avg":
         result = wide.sum(0)
         # Whole numbers wrap around before they are divided, and the division rounds towards zero.
-        result = result / len(tensors) if floating or dtype.is_complex else torch.div(result.to(dtype).to(torch.int64), len(tensors), rounding_mode="trunc")
+        result = (
+            result / len(tensors)
+            if floating or dtype.is_complex
+            else torch.div(result.to(dtype).to(torch.int64), len(tensors), rounding_mode="trunc")
+        )
     elif operation == "product":
         result = wide.prod(0)
     else:
@@ -250,7 +247,9 @@ def uneven(rank: int) -> list[str]:
         for output, n in zip(gathered, (1, 5), strict=True):
             dist.all_gather_into_tensor(output, torch.full((n,), float(rank), device="neuron"))
     manager.wait()
-    check("coalesced all_gather", all(same(g, torch.arange(size).float().repeat_interleave(n)) for g, n in zip(gathered, (1, 5), strict=True)))
+    check(
+        "coalesced all_gather", all(same(g, torch.arange(size).float().repeat_interleave(n)) for g, n in zip(gathered, (1, 5), strict=True))
+    )
     scattered = [torch.empty(n, device="neuron") for n in (1, 5)]
     with dist._coalescing_manager():
         for output, n in zip(scattered, (1, 5), strict=True):
@@ -293,12 +292,6 @@ def uneven(rank: int) -> list[str]:
     return faults
 
 
-def _permutations(seed: int, size: int) -> Iterator[int]:
-    order = list(range(size))
-    random.Random(seed).shuffle(order)
-    yield from order
-
-
 def random_schedules(rank: int, first: int, count: int) -> list[str]:
     """Random programs of collectives, asynchronous or not, on several groups at once, with messages in between."""
     start()
@@ -310,7 +303,9 @@ def random_schedules(rank: int, first: int, count: int) -> list[str]:
         chance = random.Random(seed)
         pending = []
         for step in range(chance.randint(3, 25)):
-            kind = chance.choice(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "ring", "wait", "half", "barrier"])
+            kind = chance.choice(
+                ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "ring", "wait", "half", "barrier"]
+            )
             count_of = chance.choice([0, 1, 3, 17, 1000, 20011])
             dtype = chance.choice([torch.int64, torch.float32, torch.bfloat16, torch.uint8])
             asynchronous = chance.random() < 0.6
@@ -342,7 +337,10 @@ def random_schedules(rank: int, first: int, count: int) -> list[str]:
                 work, expected = dist.all_to_all_single(actual, mine.repeat(size), group=group, async_op=asynchronous), torch.cat(values)
             elif kind == "ring":
                 actual = torch.empty(count_of, dtype=dtype, device="neuron")
-                works = [dist.isend(mine, (rank + 1) % size, group=group, tag=step), dist.irecv(actual, (rank - 1) % size, group=group, tag=step)]
+                works = [
+                    dist.isend(mine, (rank + 1) % size, group=group, tag=step),
+                    dist.irecv(actual, (rank - 1) % size, group=group, tag=step),
+                ]
                 pending.append((works, actual, values[(rank - 1) % size], f"seed {seed} step {step} ring"))
                 continue
             elif kind == "half":
