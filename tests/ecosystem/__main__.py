@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of files with thousands of tests, select at least N for each function and model, model and adapter, named case (default 1)",
     )
-    parser.add_argument("--full", action="store_true", help="select every test: many hours")
+    parser.add_argument("--full", action="store_true", help="select every test")
     parser.add_argument("--keep", action="store_true", help="do not repeat what ran to its end with another build; the report names it")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results of the selected files first")
     parser.add_argument("--jobs", type=int, default=2, help="test processes at a time (default 2)")

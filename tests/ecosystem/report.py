@@ -15,6 +15,8 @@ from tests.ecosystem.sources import installed_version
 from tests.ecosystem.suites import SHARDS, SUITES, Unit
 
 DEVICES = ("cpu", "neuron")
+# Characters of a message in the document.
+MESSAGE = 160
 PACKAGES = ("torch", "transformers", "accelerate", "peft")
 HUB_WORDS = (
     "couldn't connect",
@@ -115,18 +117,23 @@ HEADER = (
 )
 
 
-def _explained(results: dict[str, SuiteResult]) -> list[str]:
-    """Section of the document that names what passes on the CPU only."""
+def _by_reason(reasons: dict[str, dict[str, str]], most: int) -> list[str]:
+    """Lines of the document with tests, whose reasons are given by suite and test, by the reason; the first `most` tests of each."""
     lines = []
-    for name, result in results.items():
-        by_reason: dict[str, list[str]] = defaultdict(list)
-        for test, reason in result.comparison.expected.items():
-            by_reason[reason].append(test)
-        for reason, tests in by_reason.items():
-            lines += [f"- **{name}**, {len(tests)} tests: {reason}", *(f"  - `{test}`" for test in tests[:5])]
-            if len(tests) > 5:
-                lines.append(f"  - and {len(tests) - 5} more of the same kind (`tests/ecosystem/expectations.yaml`)")
+    for name, of_suite in reasons.items():
+        groups: dict[str, list[str]] = defaultdict(list)
+        for test, reason in of_suite.items():
+            groups[reason].append(test)
+        for reason, tests in groups.items():
+            lines += [f"- **{name}**, {len(tests)} tests: {reason}", *(f"  - `{test}`" for test in tests[:most])]
+            if len(tests) > most:
+                lines.append(f"  - and {len(tests) - most} more of the same kind")
     return lines or ["None."]
+
+
+def _messages(outcomes: dict[str, Outcome]) -> dict[str, str]:
+    """What went wrong, for a line of the document."""
+    return {test: f"`{outcome.message[:MESSAGE] or outcome.outcome}`" for test, outcome in outcomes.items()}
 
 
 def _print_problems(name: str, result: SuiteResult, *, whole: bool) -> bool:
@@ -163,20 +170,8 @@ def write_report(chosen: dict[str, list[Unit]], per_stratum: int, *, document: b
     ran = f"{total.comparison.tests} of {total.collected} tests"
     print(f"{passed} passed on neuron, {lost} passed on the CPU only without an explanation, {ran}")
     if document:
-        _write_document([*rows, total.row("all")], results, per_stratum)
+        _write_document([*rows, total.row("all")], results, total, per_stratum)
     return good
-
-
-def _device_failures(results: dict[str, SuiteResult]) -> list[str]:
-    """Section of the document on tests that skip themselves on the CPU and fail on `neuron`, with their messages."""
-    lines = []
-    for name, result in results.items():
-        by_message: dict[str, list[str]] = defaultdict(list)
-        for test, outcome in result.comparison.only_on_neuron.items():
-            by_message[outcome.message].append(test)
-        for message, tests in by_message.items():
-            lines.append(f"- **{name}**, {len(tests)}: `{tests[0]}`{' and others' if len(tests) > 1 else ''}: {message or 'no message'}")
-    return lines or ["None."]
 
 
 def _selection(per_stratum: int) -> list[str]:
@@ -190,11 +185,11 @@ def _selection(per_stratum: int) -> list[str]:
         f"at least {number} of each of these is selected: function with model, model with kind of adapter, named case. Which ones,",
         "a hash of the test's id decides (`tests/ecosystem/plugins/ecosystem_selection.py`): the same everywhere.",
         "Other files run whole.",
-        "`python -m tests.ecosystem run --per-stratum 3` selects more, `--full` everything (many hours).",
+        "`python -m tests.ecosystem run --per-stratum 3` selects more, `--full` everything.",
     ]
 
 
-def _write_document(rows: list[str], results: dict[str, SuiteResult], per_stratum: int) -> None:
+def _write_document(rows: list[str], results: dict[str, SuiteResult], total: SuiteResult, per_stratum: int) -> None:
     versions = ", ".join(f"{package} {installed_version(package)}" for package in PACKAGES)
     pins = [
         line.replace("==", " ")
@@ -202,8 +197,9 @@ def _write_document(rows: list[str], results: dict[str, SuiteResult], per_stratu
         for line in path.read_text(encoding="utf-8").splitlines()
         if line.startswith(("diffusers", "timm", "sentence-transformers", "torchvision"))
     ]
-    every_loss = [(name, *loss) for name, result in results.items() for loss in result.comparison.lost.items()]
-    lost = [f"- {name}: `{test}`: {outcome.message}" for name, test, outcome in every_loss]
+    lost = {name: _messages(result.comparison.lost) for name, result in results.items()}
+    explained = {name: result.comparison.expected for name, result in results.items()}
+    only_on_neuron = {name: _messages(result.comparison.only_on_neuron) for name, result in results.items()}
     not_run = {name: result.missing for name, result in results.items() if result.missing}
     stale = {name: result.stale for name, result in results.items() if result.stale}
     left_out = [f"- {suite.name}: `{file}`: {why}" for suite in SUITES.values() for file, why in suite.left_out.items()]
@@ -222,7 +218,9 @@ def _write_document(rows: list[str], results: dict[str, SuiteResult], per_stratu
         "`tests/test_modeling_common.py` of its source package on small models of many architectures, and own comparisons with the CPU.",
         "Nothing is downloaded while tests run: hub names resolve to small random models made here, and tests that need other files",
         "of the hub fail on both devices (counted). On `neuron` one core is visible, as there is one CPU.",
-        "A plus sign behind a commit: the sources had changes that were not committed. The time is of both devices together.",
+        "A plus sign behind a commit: the sources had changes that were not committed. The time is of both devices together"
+        + (f": about {total.cpu_minutes / 2:.0f} minutes on two cores that do nothing else." if not not_run else "."),
+        "Earlier states of this document, measured with other builds, are in its history.",
         "",
         "## Which tests ran",
         "",
@@ -230,21 +228,22 @@ def _write_document(rows: list[str], results: dict[str, SuiteResult], per_stratu
         "",
         "## Passes on the CPU and not on neuron, unexplained",
         "",
-        *(lost or ["None."]),
+        *_by_reason(lost, most=1000),
         "",
         "## Passes on the CPU and not on neuron, with its cause",
         "",
-        *_explained(results),
+        *_by_reason(explained, most=5),
         "",
         "## Skipped on the CPU, fails on neuron",
         "",
         "There is no result of the CPU to compare with.",
         "",
-        *_device_failures(results),
+        *_by_reason(only_on_neuron, most=5),
         "",
         "## Not run to the end on both devices",
         "",
-        "Tests of these files that have an outcome on both devices are in the numbers above; `make ecosystem` runs the rest.",
+        "Tests of these files that have an outcome on both devices are in the numbers above, and `of` counts files that were begun;",
+        "`make ecosystem` runs the rest.",
         "",
         *([f"- {name}: {', '.join(units)}" for name, units in not_run.items()] or ["None."]),
         "",
