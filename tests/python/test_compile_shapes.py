@@ -52,6 +52,21 @@ def test_numbers_are_part_of_the_graph() -> None:
         assert_same(compiled(ones(3), count, factor), function(ones(3), count, factor))
 
 
+@pytest.mark.parametrize("form", ["causal", "plain", "mask", "grouped"])
+def test_attention_of_a_second_shape(form: str) -> None:
+    # Dynamo traces the second shape with symbolic sizes, which the choice of the attention kernel must take.
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=form == "causal", enable_gqa=form == "grouped")
+
+    compiled = compile_neuron(attend)
+    for batch, length in ((2, 4), (3, 4), (3, 7), (1, 1), (2, 4)):
+        q = torch.randn(batch, 4, length, 8, device=DEVICE)
+        k, v = torch.randn(2, batch, 2 if form == "grouped" else 4, length, 8, device=DEVICE)
+        mask = torch.randn(batch, 1, length, length, device=DEVICE) if form == "mask" else None
+        assert_same(compiled(q, k, v, mask), attend(q, k, v, mask))
+    assert graph_count() == 4
+
+
 def test_beyond_the_limit_it_runs_eagerly() -> None:
     compiled = compile_neuron(scaled, fullgraph=False)
     for size in range(2, 14):
