@@ -4,7 +4,7 @@ One round does a little of everything that a long-lived program does with the de
 training with dropout and checkpointing, text generation with a dynamic and a static cache, compiled functions called with several shapes
 and compiled anew, a DataLoader with worker processes and pinned memory, saving and loading, threads, and requests that fail. After each
 round the device must hold exactly the bytes that it held before. Prints one JSON object with the figures; `--device cpu` gives the figures
-of PyTorch itself for comparison.
+of PyTorch itself for comparison, `--kinds compile` those of one kind of work alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 MIB = 1 << 20
+KINDS = ("eager", "train", "generate", "compile", "load_data", "save_and_load", "threads", "fail")
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -44,14 +45,16 @@ class Load:
     Attributes:
         device: "neuron" or "cpu".
         cores: the devices that eager work cycles over.
+        kinds: the methods that make up a round.
         rounds: how many rounds were done.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, kinds: tuple[str, ...] = KINDS) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         self.device = device
         self.cores = [f"neuron:{core}" for core in range(torch.neuron.device_count())] if device == "neuron" else ["cpu"]
+        self.kinds = kinds
         self.rounds = 0
         torch.manual_seed(0)
         layers = [torch.nn.Linear(16, 64), torch.nn.Dropout(0.1), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 16)]
@@ -153,8 +156,8 @@ class Load:
 
     def round(self) -> None:
         """One round of everything."""
-        for work in (self.eager, self.train, self.generate, self.compile, self.load_data, self.save_and_load, self.threads, self.fail):
-            work()
+        for kind in self.kinds:
+            getattr(self, kind)()
         self.rounds += 1
         gc.collect()
 
@@ -174,26 +177,29 @@ def median(values: list[int]) -> int:
     return sorted(values)[len(values) // 2]
 
 
-def soak(minutes: float, warm_up_rounds: int, device: str, progress: bool) -> dict[str, Any]:
-    """Runs rounds for `minutes` after the warm-up.
+def soak(
+    minutes: float, warm_up_rounds: int, device: str, progress: bool, kinds: tuple[str, ...] = KINDS, rounds: int | None = None
+) -> dict[str, Any]:
+    """Runs rounds of the given kinds of work after the warm-up: `rounds` if given, else for `minutes` and at least 20.
 
     Returns:
-        rounds, seconds; resident memory in MiB after the warm-up and at the end (medians of a tenth of the rounds each), its growth and
-        the growth an hour of the second half alone; bytes by core before and after; the largest deviation of the latter in any round;
-        threads and open files before and after.
+        rounds, seconds; resident memory in MiB after the warm-up and at the end (medians of a tenth of the rounds each), its growth, also
+        in KiB a round, and the growth an hour of the second half alone; bytes by core before and after; the largest deviation of the
+        latter in any round; threads and open files before and after.
     """
     torch.set_num_threads(1)
     logging.getLogger("torch_neuronx.compile").setLevel(logging.ERROR)  # it reports every new shape, which are wanted here
-    load = Load(device)
+    load = Load(device, kinds)
     for _ in range(warm_up_rounds):
         load.round()
     before, files, alive = device_bytes(device), len(os.listdir("/proc/self/fd")), threading.active_count()
     resident: list[int] = []
     deviation, start, reported = 0, time.monotonic(), 0.0
-    while (elapsed := time.monotonic() - start) < minutes * 60 or len(resident) < 20:
+    while len(resident) < (rounds or 20) or (rounds is None and time.monotonic() - start < minutes * 60):
         load.round()
         resident.append(resident_bytes())
         deviation = max([deviation, *(abs(now - then) for now, then in zip(device_bytes(device), before, strict=True))])
+        elapsed = time.monotonic() - start
         if progress and elapsed - reported > 60:
             reported = elapsed
             print(f"{elapsed:6.0f} s {len(resident):6} rounds {resident[-1] / MIB:8.1f} MiB", flush=True)
@@ -206,6 +212,7 @@ def soak(minutes: float, warm_up_rounds: int, device: str, progress: bool) -> di
         "resident_first_mib": round(first / MIB, 2),
         "resident_last_mib": round(last / MIB, 2),
         "growth_mib": round((last - first) / MIB, 2),
+        "growth_kib_per_round": round((last - first) / 1024 / (len(resident) - tenth), 2),
         "second_half_mib_per_hour": round((last - middle) / MIB / (seconds / 2 / 3600), 2),
         "device_bytes_before": before,
         "device_bytes_after": device_bytes(device),
@@ -219,11 +226,18 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rounds", type=int, help="this many rounds, however long they take")
     parser.add_argument("--warm-up", type=int, default=30, help="rounds before the first measurement")
     parser.add_argument("--device", choices=("neuron", "cpu"), default="neuron")
     parser.add_argument("--progress", action="store_true", help="print a line every minute")
+    parser.add_argument(
+        "--kinds", type=lambda text: tuple(text.split(",")), default=KINDS, help="kinds of work, by comma: " + ",".join(KINDS)
+    )
     arguments = parser.parse_args()
-    print(json.dumps(soak(arguments.minutes, arguments.warm_up, arguments.device, arguments.progress)))
+    if unknown := set(arguments.kinds) - set(KINDS):
+        parser.error(f"no such kinds: {', '.join(sorted(unknown))}")
+    figures = soak(arguments.minutes, arguments.warm_up, arguments.device, arguments.progress, arguments.kinds, rounds=arguments.rounds)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
