@@ -252,11 +252,11 @@ void SharedMemoryCommunicator::all_gather(ConstBuffer input, std::span<const Buf
 
 void SharedMemoryCommunicator::gather(ConstBuffer input, std::span<const Buffer> outputs, int root, DataType type, const Call& call) {
   check_root(root);
+  if (rank_ == root) check_list(outputs.size());
   const std::size_t width = element_size(type);
   Announcement& mine = arrival_.prepare({.collective = Collective::kGather, .type = type, .root = root, .count = input.count}, call);
   std::size_t total = 0;
   if (rank_ == root) {
-    check_list(outputs.size());
     for (int r = 0; r < size_; ++r) {
       arrival_.receives(rank_)[r] = outputs[static_cast<std::size_t>(r)].count;
       total += outputs[static_cast<std::size_t>(r)].count * width;
@@ -435,10 +435,10 @@ void SharedMemoryCommunicator::all_to_all(std::span<const ConstBuffer> inputs, s
 
 void SharedMemoryCommunicator::scatter(std::span<const ConstBuffer> inputs, Buffer output, int root, DataType type, const Call& call) {
   check_root(root);
+  if (rank_ == root) check_list(inputs.size());
   const std::size_t width = element_size(type);
   Announcement& mine = arrival_.prepare({.collective = Collective::kScatter, .type = type, .root = root, .count = output.count}, call);
   if (rank_ == root) {
-    check_list(inputs.size());
     for (int r = 0; r < size_; ++r) arrival_.sends(rank_)[r] = inputs[static_cast<std::size_t>(r)].count;
     announce_parts(mine, inputs, width);
   }

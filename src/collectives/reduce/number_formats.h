@@ -18,7 +18,7 @@ enum class Specials : std::uint8_t {
 };
 
 // A floating point number of at most 16 bits: sign, exponent with `Bias`, `MantissaBits` bits of mantissa.
-template <typename Bits, int MantissaBits, int Bias, Specials specials>
+template <typename Bits, int MantissaBits, int Bias, Specials Coding>
 struct NarrowFloat {
   using Storage = Bits;
   using Value = float;
@@ -32,10 +32,9 @@ struct NarrowFloat {
   // As a float: the number whose last mantissa bit weighs as much as the format's smallest number.
   static constexpr std::uint32_t kDenormalMagic = static_cast<std::uint32_t>(128 - Bias + kShift) << 23;
   static constexpr std::uint32_t kInfinity = kMagnitude & ~((1U << MantissaBits) - 1);  // kIeee: the code; otherwise unused
-  static constexpr std::uint32_t kNan = specials == Specials::kIeee
-                                            ? kInfinity | (sizeof(Bits) == 1 ? kMagnitude : 1U << (MantissaBits - 1))
-                                        : specials == Specials::kNanOnly ? kMagnitude
-                                                                         : kSign;
+  static constexpr std::uint32_t kNan = Coding == Specials::kIeee ? kInfinity | (sizeof(Bits) == 1 ? kMagnitude : 1U << (MantissaBits - 1))
+                                        : Coding == Specials::kNanOnly ? kMagnitude
+                                                                       : kSign;
 
   static Value load(Bits stored) {
     const std::uint32_t magnitude = stored & kMagnitude;
@@ -44,9 +43,9 @@ struct NarrowFloat {
     // A subnormal number is put below a number whose last bit has its weight; the subtraction is exact.
     const float below = std::bit_cast<float>(kSmallestNormal | (magnitude << kShift)) - std::bit_cast<float>(kSmallestNormal);
     std::uint32_t bits = magnitude < (1U << MantissaBits) ? std::bit_cast<std::uint32_t>(below) : normal;
-    if constexpr (specials == Specials::kIeee) {
+    if constexpr (Coding == Specials::kIeee) {
       bits = magnitude >= kInfinity ? 0x7F800000U | (magnitude << kShift) : bits;
-    } else if constexpr (specials == Specials::kNanOnly) {
+    } else if constexpr (Coding == Specials::kNanOnly) {
       bits = magnitude == kNan ? 0x7FC00000U : bits;
     } else {
       bits = stored == kNan ? 0x7FC00000U : bits;
@@ -65,13 +64,13 @@ struct NarrowFloat {
     const std::uint32_t below =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kDenormalMagic)) - kDenormalMagic;
     std::uint32_t code = magnitude < kSmallestNormal ? below : normal;
-    constexpr std::uint32_t kOverflow = specials == Specials::kIeee ? kInfinity : kNan;
-    constexpr std::uint32_t kLargest = specials == Specials::kIeee      ? kInfinity - 1
-                                       : specials == Specials::kNanOnly ? kMagnitude - 1
-                                                                        : kMagnitude;
+    constexpr std::uint32_t kOverflow = Coding == Specials::kIeee ? kInfinity : kNan;
+    constexpr std::uint32_t kLargest = Coding == Specials::kIeee      ? kInfinity - 1
+                                       : Coding == Specials::kNanOnly ? kMagnitude - 1
+                                                                      : kMagnitude;
     // Beyond 2^127 the sum above would wrap; everything from there on is too large for all formats.
     code = code > kLargest || magnitude >= 0x7F000000U ? kOverflow : code;
-    if constexpr (specials == Specials::kNoMinusZero) {
+    if constexpr (Coding == Specials::kNoMinusZero) {
       code = code == 0 ? 0 : code | sign;
     } else {
       code |= sign;

@@ -105,18 +105,18 @@ Value scaled(Value value, double factor) {
 
 enum class Extra : std::uint8_t { kNone, kDivide, kScale };
 
-template <typename Format, Extra extra>
+template <typename Format, Extra More>
 auto load(const typename Format::Storage* source, std::size_t i, [[maybe_unused]] double factor) {
-  if constexpr (extra == Extra::kScale) {
+  if constexpr (More == Extra::kScale) {
     return scaled(Format::load(source[i]), factor);
   } else {
     return Format::load(source[i]);
   }
 }
 
-template <typename Format, Extra extra>
+template <typename Format, Extra More>
 typename Format::Storage finish(typename Format::Value value, [[maybe_unused]] int ranks) {
-  if constexpr (extra == Extra::kDivide) {
+  if constexpr (More == Extra::kDivide) {
     return Format::store(divided(value, ranks));
   } else {
     return Format::store(value);
@@ -124,61 +124,61 @@ typename Format::Storage finish(typename Format::Value value, [[maybe_unused]] i
 }
 
 // What element i of several sources gives, in their order.
-template <typename Format, typename Op, Extra extra, std::size_t... I>
+template <typename Format, typename Op, Extra More, std::size_t... I>
 typename Format::Value folded(typename Format::Value value, const typename Format::Storage* const* sources, const double* factors,
                               std::size_t i, std::index_sequence<I...>) {
-  ((value = Op::combine(value, load<Format, extra>(sources[I], i, factors[I]))), ...);
+  ((value = Op::combine(value, load<Format, More>(sources[I], i, factors[I]))), ...);
   return value;
 }
 
 // The loops say `ivdep`: output may be one of the sources, which makes no iteration depend on another.
 
 // All sources in one pass.
-template <typename Format, typename Op, Extra extra, int number>
+template <typename Format, typename Op, Extra More, int Ranks>
 void reduce_at_once(const typename Format::Storage* const* all, const double* all_factors, typename Format::Storage* out,
                     std::size_t count) {
-  const typename Format::Storage* sources[number];
-  double factors[number];
-  for (int r = 0; r < number; ++r) {
+  const typename Format::Storage* sources[Ranks];
+  double factors[Ranks];
+  for (int r = 0; r < Ranks; ++r) {
     sources[r] = all[r];
     factors[r] = all_factors[r];
   }
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = finish<Format, extra>(folded<Format, Op, extra>(load<Format, extra>(sources[0], i, factors[0]), sources + 1, factors + 1, i,
-                                                             std::make_index_sequence<number - 1>()),
-                                   number);
+    out[i] = finish<Format, More>(folded<Format, Op, More>(load<Format, More>(sources[0], i, factors[0]), sources + 1, factors + 1, i,
+                                                           std::make_index_sequence<Ranks - 1>()),
+                                  Ranks);
   }
 }
 
-// Adds `number` sources to a block of sums.
-template <typename Format, typename Op, Extra extra, int number>
+// Adds `Ranks` sources to a block of sums.
+template <typename Format, typename Op, Extra More, int Ranks>
 void accumulate(typename Format::Value* sums, const typename Format::Storage* const* all, const double* all_factors, std::size_t begin,
                 std::size_t count) {
-  const typename Format::Storage* sources[number];
-  double factors[number];
-  for (int r = 0; r < number; ++r) {
+  const typename Format::Storage* sources[Ranks];
+  double factors[Ranks];
+  for (int r = 0; r < Ranks; ++r) {
     sources[r] = all[r] + begin;
     factors[r] = all_factors[r];
   }
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
-    sums[i] = folded<Format, Op, extra>(sums[i], sources, factors, i, std::make_index_sequence<number>());
+    sums[i] = folded<Format, Op, More>(sums[i], sources, factors, i, std::make_index_sequence<Ranks>());
   }
 }
 
-template <typename Format, typename Op, Extra extra>
+template <typename Format, typename Op, Extra More>
 void reduce(const void* const* sources, int number, const double* factors, void* output, std::size_t count) {
   using Storage = typename Format::Storage;
   constexpr double kUnused[4]{};
   const auto* const* const typed = reinterpret_cast<const Storage* const*>(sources);
   auto* const out = static_cast<Storage*>(output);
-  const auto factor = [&](int r) { return extra == Extra::kScale ? factors + r : kUnused; };
+  const auto factor = [&](int r) { return More == Extra::kScale ? factors + r : kUnused; };
   if (number == 2) {
-    return reduce_at_once<Format, Op, extra, 2>(typed, factor(0), out, count);
+    return reduce_at_once<Format, Op, More, 2>(typed, factor(0), out, count);
   }
   if (number == 4) {
-    return reduce_at_once<Format, Op, extra, 4>(typed, factor(0), out, count);
+    return reduce_at_once<Format, Op, More, 4>(typed, factor(0), out, count);
   }
   // Any number: the sums of one block stay in the first-level cache.
   constexpr std::size_t kBlock = 512;
@@ -186,17 +186,17 @@ void reduce(const void* const* sources, int number, const double* factors, void*
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t block = count - begin < kBlock ? count - begin : kBlock;
     for (std::size_t i = 0; i < block; ++i) {
-      sums[i] = load<Format, extra>(typed[0] + begin, i, *factor(0));
+      sums[i] = load<Format, More>(typed[0] + begin, i, *factor(0));
     }
     int next = 1;
     for (; next + 4 <= number; next += 4) {
-      accumulate<Format, Op, extra, 4>(sums, typed + next, factor(next), begin, block);
+      accumulate<Format, Op, More, 4>(sums, typed + next, factor(next), begin, block);
     }
     for (; next < number; ++next) {
-      accumulate<Format, Op, extra, 1>(sums, typed + next, factor(next), begin, block);
+      accumulate<Format, Op, More, 1>(sums, typed + next, factor(next), begin, block);
     }
     for (std::size_t i = 0; i < block; ++i) {
-      out[begin + i] = finish<Format, extra>(sums[i], number);
+      out[begin + i] = finish<Format, More>(sums[i], number);
     }
   }
 }

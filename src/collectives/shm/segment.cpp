@@ -52,9 +52,9 @@ bool lock_byte(int descriptor, off_t byte) noexcept {
 std::string slashed(const std::string& name) { return "/" + name; }
 
 std::string new_name() {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%s%016llx", kPrefix.data(), static_cast<unsigned long long>(random_bits()));
-  return text;
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(random_bits()));
+  return std::string(kPrefix) + digits;
 }
 
 // Memory for a part of the file; 0 or the error. Writing to a page without would end in SIGBUS when /dev/shm is full.
