@@ -2,11 +2,10 @@
 // NEURON_REDUCE_TABLE, the name of its table. Everything here is in an unnamed namespace: one copy per instruction set.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "collectives/reduce/number_formats.h"
 #include "collectives/reduce/reduce_tables.h"
@@ -124,44 +123,80 @@ typename Format::Storage finish(typename Format::Value value, [[maybe_unused]] i
   }
 }
 
+// What element i of several sources gives, in their order.
+template <typename Format, typename Op, Extra extra, std::size_t... I>
+typename Format::Value folded(typename Format::Value value, const typename Format::Storage* const* sources, const double* factors,
+                              std::size_t i, std::index_sequence<I...>) {
+  ((value = Op::combine(value, load<Format, extra>(sources[I], i, factors[I]))), ...);
+  return value;
+}
+
 // The loops say `ivdep`: output may be one of the sources, which makes no iteration depend on another.
+
+// All sources in one pass.
+template <typename Format, typename Op, Extra extra, int number>
+void reduce_at_once(const typename Format::Storage* const* all, const double* all_factors, typename Format::Storage* out,
+                    std::size_t count) {
+  const typename Format::Storage* sources[number];
+  double factors[number];
+  for (int r = 0; r < number; ++r) {
+    sources[r] = all[r];
+    factors[r] = all_factors[r];
+  }
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = finish<Format, extra>(folded<Format, Op, extra>(load<Format, extra>(sources[0], i, factors[0]), sources + 1, factors + 1, i,
+                                                             std::make_index_sequence<number - 1>()),
+                                   number);
+  }
+}
+
+// Adds `number` sources to a block of sums.
+template <typename Format, typename Op, Extra extra, int number>
+void accumulate(typename Format::Value* sums, const typename Format::Storage* const* all, const double* all_factors, std::size_t begin,
+                std::size_t count) {
+  const typename Format::Storage* sources[number];
+  double factors[number];
+  for (int r = 0; r < number; ++r) {
+    sources[r] = all[r] + begin;
+    factors[r] = all_factors[r];
+  }
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i] = folded<Format, Op, extra>(sums[i], sources, factors, i, std::make_index_sequence<number>());
+  }
+}
+
 template <typename Format, typename Op, Extra extra>
 void reduce(const void* const* sources, int number, const double* factors, void* output, std::size_t count) {
   using Storage = typename Format::Storage;
-  const auto source = [&](int r) { return static_cast<const Storage*>(sources[r]); };
-  const auto factor = [&](int r) { return extra == Extra::kScale ? factors[r] : 1.0; };
+  constexpr double kUnused[4]{};
+  const auto* const* const typed = reinterpret_cast<const Storage* const*>(sources);
   auto* const out = static_cast<Storage*>(output);
+  const auto factor = [&](int r) { return extra == Extra::kScale ? factors + r : kUnused; };
   if (number == 2) {
-    const Storage* const a = source(0);
-    const Storage* const b = source(1);
-    const double fa = factor(0);
-    const double fb = factor(1);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i) {
-      out[i] = finish<Format, extra>(Op::combine(load<Format, extra>(a, i, fa), load<Format, extra>(b, i, fb)), 2);
-    }
-    return;
+    return reduce_at_once<Format, Op, extra, 2>(typed, factor(0), out, count);
   }
-  // Any number: accumulators of one block stay in the first-level cache.
+  if (number == 4) {
+    return reduce_at_once<Format, Op, extra, 4>(typed, factor(0), out, count);
+  }
+  // Any number: the sums of one block stay in the first-level cache.
   constexpr std::size_t kBlock = 512;
-  std::array<typename Format::Value, kBlock> sums;
+  typename Format::Value sums[kBlock];
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    const std::size_t block = std::min(kBlock, count - begin);
-    const Storage* const first = source(0) + begin;
-    const double first_factor = factor(0);
+    const std::size_t block = count - begin < kBlock ? count - begin : kBlock;
     for (std::size_t i = 0; i < block; ++i) {
-      sums[i] = load<Format, extra>(first, i, first_factor);
+      sums[i] = load<Format, extra>(typed[0] + begin, i, *factor(0));
     }
-    for (int r = 1; r < number; ++r) {
-      const Storage* const next = source(r) + begin;
-      const double next_factor = factor(r);
-      for (std::size_t i = 0; i < block; ++i) {
-        sums[i] = Op::combine(sums[i], load<Format, extra>(next, i, next_factor));
-      }
+    int next = 1;
+    for (; next + 4 <= number; next += 4) {
+      accumulate<Format, Op, extra, 4>(sums, typed + next, factor(next), begin, block);
     }
-    Storage* const target = out + begin;
+    for (; next < number; ++next) {
+      accumulate<Format, Op, extra, 1>(sums, typed + next, factor(next), begin, block);
+    }
     for (std::size_t i = 0; i < block; ++i) {
-      target[i] = finish<Format, extra>(sums[i], number);
+      out[begin + i] = finish<Format, extra>(sums[i], number);
     }
   }
 }

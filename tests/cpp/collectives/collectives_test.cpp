@@ -55,11 +55,11 @@ TEST(Collectives, MoveLargeData) {
       const auto communicator = join(store, rank, size);
       std::uint64_t sequence = 0;
       for (const Collective collective : kAll) {
-        for (const bool in_place : {false, true}) {
-          run_step(*communicator, even_step(collective, DataType::kFloat, ReduceOp::kAverage, size, 2'500'003, in_place), sequence + 1,
-                   sequence + 1);
-          ++sequence;
-        }
+        ++sequence;
+        const bool lists = collective == Collective::kAllGather || collective == Collective::kGather || collective == Collective::kAllToAll;
+        const std::size_t count = lists ? 2'200'003 / static_cast<std::size_t>(size) : 2'200'003;
+        run_step(*communicator, even_step(collective, DataType::kFloat, ReduceOp::kAverage, size, count, sequence % 2 == 0), sequence,
+                 sequence);
       }
     });
   }
@@ -122,6 +122,8 @@ TEST(Collectives, RejectArgumentsThatMakeNoSense) {
     invalid([&] { communicator->all_gather({numbers, 4}, one, DataType::kFloat, call(1)); }, "one entry per rank");
     const std::vector<Buffer> two{{numbers, 2}, {numbers + 2, 2}};
     invalid([&] { communicator->all_gather({numbers, 4}, two, DataType::kFloat, call(1)); }, "size");
+    invalid([&] { communicator->gather({numbers, 4}, one, rank, DataType::kFloat, call(1)); }, "one entry per rank");
+    invalid([&] { communicator->scatter({}, {numbers, 4}, rank, DataType::kFloat, call(1)); }, "one entry per rank");
     // Nothing was sent and nothing is broken.
     communicator->all_reduce({numbers, 4}, numbers, DataType::kFloat, {}, call(1));
     require(numbers[3] == 8, "the sum after the errors");

@@ -23,7 +23,7 @@ int complete(Mailbox& mailbox, Ticket ticket) {
 }
 
 Bytes message(int from, int to, int tag, std::size_t bytes) {
-  return random_bytes(DataType::kUInt8, bytes, static_cast<std::uint64_t>(from * 10'000 + to * 100 + tag));
+  return random_bytes(DataType::kUInt8, bytes, static_cast<std::uint64_t>(from * 10'000 + to * 100 + tag) << 32);
 }
 
 TEST(Mailbox, MovesEverySize) {

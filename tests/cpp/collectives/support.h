@@ -129,7 +129,7 @@ inline void run_processes(int size, const RankBody& body, const std::vector<int>
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(100);  // a hang is a failure, not a hanging test
+      alarm(250);  // a hang is a failure, not a hanging test
       int status = 0;
       try {
         body(rank, store);
