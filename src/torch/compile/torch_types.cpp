@@ -139,6 +139,19 @@ c10::IValue list_to_ivalue(const Argument::List& list, const c10::TypePtr& eleme
   return values;
 }
 
+// For parameters that take anything (the name of a process group): what the literal itself is.
+c10::IValue as_it_is(const Argument& argument, const c10::Type& type) {
+  return argument.visit([&](const auto& value) -> c10::IValue {
+    using Value = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, std::string> || std::is_same_v<Value, bool> || std::is_same_v<Value, std::int64_t> ||
+                  std::is_same_v<Value, double>) {
+      return value;
+    } else {
+      refuse(argument, type);
+    }
+  });
+}
+
 c10::IValue literal(const Argument& argument, const c10::TypePtr& type, std::optional<std::int32_t> repeat) {
   if (const auto* symbol = argument.get_if<Symbol>()) {
     return symbol_to_ivalue(*symbol);
@@ -167,6 +180,8 @@ c10::IValue literal(const Argument& argument, const c10::TypePtr& type, std::opt
         return *text;
       }
       break;
+    case c10::TypeKind::AnyType:
+      return as_it_is(argument, *type);
     case c10::TypeKind::DeviceObjType:
       if (const auto* text = argument.get_if<std::string>()) {
         return c10::Device(*text);

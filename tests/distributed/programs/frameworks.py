@@ -109,7 +109,9 @@ def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    # PyTorch's multi-tensor updates take tensors or DTensors, not both.
+    mixed = len({isinstance(parameter, DTensor) for parameter in model.parameters()}) > 1
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False if mixed else None)
 
 
 def train(model: nn.Module, share: slice | None = None, loss: Callable[..., torch.Tensor] = loss_of, clip: bool = False) -> list[float]:
