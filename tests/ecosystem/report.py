@@ -247,7 +247,7 @@ def _write_document(rows: list[str], results: dict[str, SuiteResult], total: Sui
         "",
         *([f"- {name}: {', '.join(units)}" for name, units in not_run.items()] or ["None."]),
         "",
-        "## Measured with another build than the installed one",
+        "## Measured with another build or other versions than the installed ones",
         "",
         *([f"- {name}: {', '.join(units)}" for name, units in stale.items()] or ["None."]),
         "",
