@@ -80,12 +80,14 @@ def subgroups(rank: int) -> list[str]:
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     if total(pairs[rank // 2]) != 2:
         faults.append("pairs")
-    # Overlapping groups, made by their members alone (in one order, which torch demands).
+    # Overlapping groups; then two made by their members alone, as many by each rank (torch names such groups by their ranks and the number of groups so far).
     wanted = [[0, 1, 2], [1, 2, 3], [0, 3]]
-    made = {tuple(ranks): dist.new_group(ranks, use_local_synchronization=True) for ranks in wanted if rank in ranks}
-    for ranks in wanted:
-        if rank in ranks and total(made[tuple(ranks)]) != len(ranks):
+    made = [dist.new_group(ranks) for ranks in wanted]
+    for ranks, group in zip(wanted, made, strict=True):
+        if rank in ranks and total(group) != len(ranks):
             faults.append(f"group {ranks}")
+    if total(dist.new_group([[0, 2], [1, 3]][rank % 2], use_local_synchronization=True)) != 2:
+        faults.append("group made by its members alone")
     for _ in range(2):
         half = dist.split_group(split_ranks=[[0, 2], [1, 3]])
         if half.size() != 2 or total(half, rank) != (2 if rank % 2 == 0 else 4):
