@@ -52,4 +52,7 @@ def _register() -> str:
     if not _library.problem:
         # A worker of the autograd engine that lets go of Python objects while the interpreter shuts down would abort the process.
         atexit.register(_library._C.drain_autograd_threads)
+        from torch_neuronx import distributed
+
+        distributed.register()
     return _library.problem

@@ -4,8 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "runtime/error.h"
 #include "runtime/runtime.h"
@@ -15,7 +19,7 @@ namespace {
 
 constexpr int kUnset = -1;
 
-std::atomic<int> main_thread_device{0};
+std::atomic<int> main_thread_device{kUnset};
 constinit thread_local int own_device = kUnset;
 
 enum class ThreadRole : signed char { kUnknown, kMain, kWorker };
@@ -29,11 +33,33 @@ bool is_main_thread() noexcept {
   return thread_role == ThreadRole::kMain;
 }
 
+// Until the program chooses: a rank of a job has the core of its number on the host, as launchers say in LOCAL_RANK.
+int initial_device() noexcept {
+  int rank = 0;
+  if (const char* const value = std::getenv("LOCAL_RANK")) {
+    const std::string_view text(value);
+    if (std::from_chars(text.data(), text.data() + text.size(), rank).ec != std::errc{} || rank < 0) {
+      rank = 0;
+    }
+  }
+  return rank % std::max(Runtime::instance().device_count(), 1);
+}
+
+[[gnu::noinline, gnu::cold]] int choose_initial_device() noexcept {
+  int expected = kUnset;
+  const int initial = initial_device();
+  return main_thread_device.compare_exchange_strong(expected, initial) ? initial : expected;
+}
+
 }  // namespace
 
 int current_device() noexcept {
   const int own = own_device;
-  return own != kUnset ? own : main_thread_device.load(std::memory_order_relaxed);
+  if (own != kUnset) {
+    return own;
+  }
+  const int chosen = main_thread_device.load(std::memory_order_relaxed);
+  return chosen != kUnset ? chosen : choose_initial_device();
 }
 
 int unchecked_exchange_device(int device) noexcept {

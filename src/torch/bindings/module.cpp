@@ -4,6 +4,7 @@
 #include "runtime/guard/access_scope.h"
 #include "torch/bindings/bindings.h"
 #include "torch/bindings/compile_bindings.h"
+#include "torch/bindings/distributed_bindings.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ PYBIND11_MODULE(_C, m) {
   register_generator_bindings(m);
   register_telemetry_bindings(m);
   register_compile_bindings(m);
+  register_distributed_bindings(m);
   if (neuron::runtime::guard::active()) {
     enable_faulthandler();
   }

@@ -1,0 +1,21 @@
+// See interrupts.h.
+#include "torch/distributed/interrupts.h"
+
+#include <pybind11/pybind11.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace neuron::distributed {
+
+void check_interrupt() {
+  thread_local const bool main_thread = syscall(SYS_gettid) == getpid();
+  if (!main_thread || Py_IsInitialized() == 0) {
+    return;
+  }
+  const pybind11::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw pybind11::error_already_set();
+  }
+}
+
+}  // namespace neuron::distributed
