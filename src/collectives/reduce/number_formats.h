@@ -71,11 +71,14 @@ struct NarrowFloat {
                                                                         : kMagnitude;
     // Beyond 2^127 the sum above would wrap; everything from there on is too large for all formats.
     code = code > kLargest || magnitude >= 0x7F000000U ? kOverflow : code;
-    code = magnitude > 0x7F800000U ? kNan : code;
     if constexpr (specials == Specials::kNoMinusZero) {
-      return static_cast<Bits>(code == 0 ? 0 : code | sign);
+      code = code == 0 ? 0 : code | sign;
+    } else {
+      code |= sign;
     }
-    return static_cast<Bits>(code | sign);
+    // NaN has no sign: which operand's it takes over differs between instruction sets.
+    code = magnitude > 0x7F800000U ? kNan : code;
+    return static_cast<Bits>(code);
   }
 };
 

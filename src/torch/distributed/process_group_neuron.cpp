@@ -26,19 +26,29 @@ using collectives::Call;
 using collectives::Communicator;
 using collectives::ConstBuffer;
 
-// Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one store.
-std::string generation_key(collectives::KeyValueStore& store, int size) {
-  return "generation" + std::to_string((store.add("arrivals", 1) - 1) / size);
-}
-
-Group::Factory communicator_factory(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+Group::Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
   auto adapter = std::make_shared<StoreAdapter>(store);
-  const auto key = generation_key(*adapter, size);
-  return [adapter, key, rank, size](std::chrono::milliseconds timeout) {
+  // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one store.
+  const auto name = "generation" + std::to_string((adapter->add("arrivals", 1) - 1) / size);
+  const auto place = [name](int of) { return name + "/rank" + std::to_string(of); };
+  adapter->set(place(rank), "here");
+  Group::Meeting meeting;
+  meeting.meet = [adapter, name, rank, size](std::chrono::milliseconds timeout, std::function<void()> interrupt) {
+    adapter->set_interrupt(interrupt);
     collectives::SharedMemoryOptions options;
-    options.check_interrupt = &check_interrupt;
-    return collectives::make_shared_memory_communicator(*adapter, key, rank, size, timeout, std::move(options));
+    options.check_interrupt = std::move(interrupt);
+    return collectives::make_shared_memory_communicator(*adapter, name, rank, size, timeout, std::move(options));
   };
+  meeting.missing = [adapter, place, size] {
+    std::vector<int> missing;
+    for (int other = 0; other < size; ++other) {
+      if (!adapter->has(place(other))) {
+        missing.push_back(other);
+      }
+    }
+    return missing;
+  };
+  return meeting;
 }
 
 void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device) {
@@ -128,7 +138,7 @@ std::exception_ptr describe_error(const Group& group, const std::string& operati
 ProcessGroupNeuron::ProcessGroupNeuron(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
     : Backend(rank, size), options_(std::move(options)) {
   group_ = std::make_shared<Group>(GroupNames{rank, size, options_->group_name, "", options_->global_ranks_in_group},
-                                   communicator_factory(store, rank, size));
+                                   meeting_of(store, rank, size), options_->timeout);
   queue_ = std::make_shared<CollectiveQueue>([group = group_](const std::string& why) { group->abort(why); });
   messages_ = std::make_shared<PointToPoint>(group_, [group = group_](const Message& message, std::exception_ptr error) {
     const auto peer = message.peer < 0 ? std::string("any rank") : "rank " + std::to_string(message.peer);

@@ -1,6 +1,9 @@
 // See store_adapter.h.
 #include "torch/distributed/store_adapter.h"
 
+#include <algorithm>
+#include <thread>
+
 #include "collectives/error.h"
 
 namespace neuron::distributed {
@@ -8,16 +11,24 @@ namespace neuron::distributed {
 void StoreAdapter::set(const std::string& key, const std::string& value) { store_->set(key, value); }
 
 std::string StoreAdapter::get(const std::string& key, std::chrono::milliseconds timeout) {
-  try {
-    store_->wait({key}, timeout);
-  } catch (const std::exception& error) {
-    throw collectives::Error(collectives::ErrorCode::kTimeout,
-                             "the key \"" + key + "\" did not appear in the store within " + std::to_string(timeout.count()) +
-                                 " ms (a rank has not reached its first operation on this group, or the store is gone): " + error.what());
+  // Asked for in growing intervals instead of waited for: no store lets a wait be interrupted.
+  constexpr auto kLongestPause = std::chrono::milliseconds(20);
+  const auto begin = std::chrono::steady_clock::now();
+  auto pause = std::chrono::microseconds(100);
+  while (!has(key)) {
+    if (std::chrono::steady_clock::now() - begin >= timeout) {
+      throw collectives::Error(collectives::ErrorCode::kTimeout,
+                               "the key \"" + key + "\" did not appear in the store within " + std::to_string(timeout.count()) + " ms");
+    }
+    interrupt_();
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
   }
   return store_->get_to_str(key);
 }
 
 std::int64_t StoreAdapter::add(const std::string& key, std::int64_t amount) { return store_->add(key, amount); }
+
+bool StoreAdapter::has(const std::string& key) { return store_->check({key}); }
 
 }  // namespace neuron::distributed
