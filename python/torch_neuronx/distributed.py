@@ -1,19 +1,16 @@
 """The backend `"neuron"` of torch.distributed.
 
-Nothing here needs to be imported by a program: the backend is registered when the device is, and `init_process_group()` finds it for `neuron`.
+No program needs to import this: the backend is registered when the device is, and `init_process_group()` finds it.
 """
 
 import atexit
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torch_neuronx._library import _C
-
-if TYPE_CHECKING:
-    from torch.distributed.distributed_c10d import Backend  # noqa: F401
 
 
 def register() -> None:
@@ -25,9 +22,9 @@ def register() -> None:
 def flight_record() -> dict[str, Any]:
     """Return this process's last operations on process groups, oldest first.
 
-    The value under `entries` is a list of dictionaries: `group`, `operation`, `sequence`, `state` (`scheduled`, `started`, `completed` or `failed`), dtypes and
-    sizes of `inputs` and `outputs`, and the times of the changes of state in seconds since the epoch. `TORCH_NEURONX_FLIGHT_RECORDER_SIZE` says how
-    many are kept.
+    The value under `entries` is a list of dictionaries: `group`, `operation`, `sequence`, `state` (`scheduled`, `started`, `completed`
+    or `failed`), dtypes and sizes of `inputs` and `outputs`, and the times of the changes of state in seconds since the epoch.
+    `TORCH_NEURONX_FLIGHT_RECORDER_SIZE` says how many are kept.
     """
     record: dict[str, Any] = json.loads(_C.flight_record())
     return record
@@ -42,11 +39,14 @@ def _local_rank_and_size() -> tuple[int, int] | None:
 
 
 def _create_process_group(given: Any, options: Any) -> Any:
-    """Make the group for torch.distributed. `given` is its `DistributedBackendOptions`; `options` is `pg_options` of the caller, or None."""
+    """Make the group for torch.distributed from its `DistributedBackendOptions` and the caller's `pg_options`, which may be None."""
     if not hasattr(_C, "ProcessGroupNeuron"):
         _C.register_process_group()
         # Threads of groups that the program never destroyed must end before the interpreter does.
         atexit.register(_C.leave_all_process_groups)
+        if torch.distributed.is_gloo_available():
+            # Between hosts, for groups that span several.
+            _C.set_gloo_factory(lambda store, rank, size, timeout: torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout))
     kind = _C.ProcessGroupNeuron.Options
     if options is not None and not isinstance(options, kind):
         raise TypeError(f"pg_options of the backend 'neuron' must be ProcessGroupNeuron.Options, but are {type(options).__name__}")

@@ -1,7 +1,7 @@
 """Runs functions and scripts on several ranks of this host, with a limit of time that holds.
 
-`run_ranks` calls a function of a module in one process per rank. The processes are forked from a server that has imported torch, so a start takes
-milliseconds; the device has not been touched there. `torchrun` runs a script as a user would.
+`run_ranks` calls a function of a module in one process per rank. The processes are forked from a server that has imported torch,
+so a start takes milliseconds; the device has not been touched there. `torchrun` runs a script as a user would.
 """
 
 import contextlib
@@ -99,11 +99,16 @@ def _rank_main(function: Callable[..., Any], rank: int, args: tuple[Any, ...], e
 
 
 def run_ranks(
-    function: Callable[..., Any], size: int, *args: Any, timeout: float = 60, env: Mapping[str, str] | None = None, local_size: int | None = None
+    function: Callable[..., Any],
+    size: int,
+    *args: Any,
+    timeout: float = 60,
+    env: Mapping[str, str] | Callable[[int], Mapping[str, str]] | None = None,
 ) -> list[Outcome]:
     """Call `function(rank, *args)` in `size` processes with torchrun's environment and return the outcomes by rank.
 
-    `function` belongs to a module. Whoever has not ended after `timeout` seconds is killed with what it started.
+    `env` adds variables, for all ranks or by rank. `function` belongs to a module. Whoever has not ended after `timeout` seconds is
+    killed with what it started.
     """
     context = _context()
     port = free_port()
@@ -114,12 +119,12 @@ def run_ranks(
                 "RANK": str(rank),
                 "WORLD_SIZE": str(size),
                 "LOCAL_RANK": str(rank),
-                "LOCAL_WORLD_SIZE": str(local_size or size),
+                "LOCAL_WORLD_SIZE": str(size),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
                 "SOFTNEURON_INSTANCE_TYPE": "trn2.48xlarge",
-                **(env or {}),
+                **(env(rank) if callable(env) else env or {}),
             }
             process = context.Process(target=_rank_main, args=(function, rank, args, environment, folder), daemon=False)
             process.start()
@@ -163,7 +168,7 @@ def values(outcomes: Sequence[Outcome]) -> list[Any]:
 def torchrun(
     ranks: int, script: str | Path, *args: str, timeout: float = 300, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run `torchrun --nproc_per_node=<ranks> <script> <args>` on a rendezvous of its own. The whole process group ends with the limit of time."""
+    """Run `torchrun --nproc_per_node=<ranks> <script> <args>` on a rendezvous of its own; what it started ends with the limit of time."""
     command = [
         sys.executable,
         "-m",

@@ -1,6 +1,5 @@
 """A rank that fails: the others end soon, with an error that says what happened, and nothing stays behind."""
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -14,14 +13,17 @@ SHARED = Path("/dev/shm")
 
 
 def ours():
-    return {entry.name for entry in SHARED.iterdir() if entry.stat().st_uid == os.getuid()}
+    return {entry.name for entry in SHARED.iterdir() if entry.name.startswith("softneuron-")}
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays():
     before = ours()
     yield
-    left = ours() - before
+    # A job of somebody else may be meeting: its segment is gone in a moment.
+    deadline = time.monotonic() + 5
+    while (left := ours() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not left, f"left in /dev/shm: {left}"
 
 
@@ -74,12 +76,15 @@ def test_receiving_what_nobody_sends():
     assert "recv from rank 1 with tag 7" in text, text
 
 
-@pytest.mark.parametrize(("kind", "words"), [
-    ("collective", ["all_reduce", "broadcast"]),
-    ("shape", ["[3, 4]", "[3, 5]"]),
-    ("dtype", ["float32", "bfloat16"]),
-    ("reduction", ["sum", "max"]),
-])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("collective", ["all_reduce", "broadcast"]),
+        ("shape", ["[3, 4]", "[3, 5]"]),
+        ("dtype", ["float32", "bfloat16"]),
+        ("reduction", ["sum", "max"]),
+    ],
+)
 def test_ranks_that_call_different_things(kind, words):
     for text, seconds in values(run_ranks(faults.differs, 3, 2, kind, 20.0, timeout=60)):
         assert seconds < 10

@@ -168,7 +168,7 @@ void reduce(const void* const* sources, int number, const double* factors, void*
 
 // The kernels of one type; null where the pair has no meaning (reducible() in types.cpp says the same, and a test compares them).
 template <typename Format>
-ReduceKernel kernel_of(ReduceOp op) noexcept {
+ReduceKernel kernel_of([[maybe_unused]] DataType type, ReduceOp op) noexcept {
   using Value = typename Format::Value;
   constexpr bool kTruth = std::is_same_v<Format, Truth>;
   constexpr bool kInteger = std::is_integral_v<Value> && !kTruth;
@@ -177,6 +177,10 @@ ReduceKernel kernel_of(ReduceOp op) noexcept {
     case ReduceOp::kSum:
       return &reduce<Format, std::conditional_t<kTruth, BitOr, Sum>, Extra::kNone>;
     case ReduceOp::kProduct:
+#if defined(__FMA__) || defined(__AVX512F__)
+      // g++ 12 fuses the products and the alternating sum of vectorised complex multiplication although -ffp-contract=off forbids it.
+      if constexpr (kComplex) return reduce_generic(type, op);
+#endif
       return &reduce<Format, std::conditional_t<kTruth, BitAnd, Product>, Extra::kNone>;
     case ReduceOp::kAverage:
       if constexpr (!kTruth) return &reduce<Format, Sum, Extra::kDivide>;
@@ -208,47 +212,47 @@ ReduceKernel kernel_of(ReduceOp op) noexcept {
 ReduceKernel NEURON_REDUCE_TABLE(DataType type, ReduceOp op) noexcept {
   switch (type) {
     case DataType::kBool:
-      return kernel_of<Truth>(op);
+      return kernel_of<Truth>(type, op);
     case DataType::kUInt8:
-      return kernel_of<Plain<std::uint8_t>>(op);
+      return kernel_of<Plain<std::uint8_t>>(type, op);
     case DataType::kInt8:
-      return kernel_of<Plain<std::int8_t>>(op);
+      return kernel_of<Plain<std::int8_t>>(type, op);
     case DataType::kInt16:
-      return kernel_of<Plain<std::int16_t>>(op);
+      return kernel_of<Plain<std::int16_t>>(type, op);
     case DataType::kUInt16:
-      return kernel_of<Plain<std::uint16_t>>(op);
+      return kernel_of<Plain<std::uint16_t>>(type, op);
     case DataType::kInt32:
-      return kernel_of<Plain<std::int32_t>>(op);
+      return kernel_of<Plain<std::int32_t>>(type, op);
     case DataType::kUInt32:
-      return kernel_of<Plain<std::uint32_t>>(op);
+      return kernel_of<Plain<std::uint32_t>>(type, op);
     case DataType::kInt64:
-      return kernel_of<Plain<std::int64_t>>(op);
+      return kernel_of<Plain<std::int64_t>>(type, op);
     case DataType::kUInt64:
-      return kernel_of<Plain<std::uint64_t>>(op);
+      return kernel_of<Plain<std::uint64_t>>(type, op);
     case DataType::kHalf:
-      return kernel_of<Half>(op);
+      return kernel_of<Half>(type, op);
     case DataType::kBFloat16:
-      return kernel_of<BFloat16>(op);
+      return kernel_of<BFloat16>(type, op);
     case DataType::kFloat:
-      return kernel_of<Plain<float>>(op);
+      return kernel_of<Plain<float>>(type, op);
     case DataType::kDouble:
-      return kernel_of<Plain<double>>(op);
+      return kernel_of<Plain<double>>(type, op);
     case DataType::kFloat8E4M3FN:
-      return kernel_of<Float8E4M3FN>(op);
+      return kernel_of<Float8E4M3FN>(type, op);
     case DataType::kFloat8E5M2:
-      return kernel_of<Float8E5M2>(op);
+      return kernel_of<Float8E5M2>(type, op);
     case DataType::kFloat8E4M3FNUZ:
-      return kernel_of<Float8E4M3FNUZ>(op);
+      return kernel_of<Float8E4M3FNUZ>(type, op);
     case DataType::kFloat8E5M2FNUZ:
-      return kernel_of<Float8E5M2FNUZ>(op);
+      return kernel_of<Float8E5M2FNUZ>(type, op);
     case DataType::kFloat8E8M0FNU:
-      return kernel_of<Float8E8M0FNU>(op);
+      return kernel_of<Float8E8M0FNU>(type, op);
     case DataType::kComplexHalf:
-      return kernel_of<Complex<Half>>(op);
+      return kernel_of<Complex<Half>>(type, op);
     case DataType::kComplexFloat:
-      return kernel_of<Complex<Plain<float>>>(op);
+      return kernel_of<Complex<Plain<float>>>(type, op);
     case DataType::kComplexDouble:
-      return kernel_of<Complex<Plain<double>>>(op);
+      return kernel_of<Complex<Plain<double>>>(type, op);
   }
   return nullptr;
 }

@@ -35,6 +35,7 @@ struct alignas(kCacheLine) Doorbell {
   static constexpr std::int32_t kAnybody = -2;
   std::atomic<std::int32_t> waits_for;  // a rank, kAnybody, or kNobody when awake
   std::atomic<std::uint32_t> rings;
+  std::atomic<std::int32_t> core;  // where the thread last waited
 };
 
 struct RankState {

@@ -9,7 +9,7 @@
 namespace neuron::collectives {
 namespace {
 
-constexpr std::chrono::milliseconds kLivenessPeriod{200};
+constexpr std::chrono::milliseconds kLivenessPeriod{100};
 
 }  // namespace
 
@@ -255,10 +255,17 @@ void SharedMemoryMailbox::check_awaited_peers() {
 }
 
 void SharedMemoryMailbox::wait(std::chrono::milliseconds at_most) {
-  const auto outcome = member_.wait(&RankState::mailbox, Doorbell::kAnybody, at_most, [this] { return could_move(); });
-  if (outcome != Member::Outcome::kReady) {
+  const auto end = std::chrono::steady_clock::now() + at_most;
+  auto remaining = at_most;
+  do {
+    // In parts, since the ranks that outstanding tickets need may be gone, of which nothing tells.
+    const auto part = std::min(remaining, kLivenessPeriod);
+    if (member_.wait(&RankState::mailbox, Doorbell::kAnybody, part, [this] { return could_move(); }) == Member::Outcome::kReady) {
+      return;
+    }
     check_awaited_peers();
-  }
+    remaining = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  } while (remaining > std::chrono::milliseconds(0));
 }
 
 }  // namespace neuron::collectives

@@ -38,8 +38,10 @@ Member::Member(std::shared_ptr<Segment> segment, std::string group, int rank, in
   segment_->hold(rank);
   RankState& mine = state(rank);
   mine.process_token = process_token();
-  mine.collectives.waits_for.store(Doorbell::kNobody, std::memory_order_relaxed);
-  mine.mailbox.waits_for.store(Doorbell::kNobody, std::memory_order_relaxed);
+  for (Doorbell* const bell : {&mine.collectives, &mine.mailbox}) {
+    bell->waits_for.store(Doorbell::kNobody, std::memory_order_relaxed);
+    bell->core.store(-1, std::memory_order_relaxed);
+  }
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) == 0) {
@@ -112,6 +114,12 @@ bool Member::gone(int peer) const noexcept {
   }
   const bool same_process = state(peer).process_token == state(rank_).process_token;
   return left(peer) || (!same_process && !segment_->held_elsewhere(peer));
+}
+
+bool Member::on_my_core(Doorbell RankState::* bell, int peer) noexcept {
+  const int core = sched_getcpu();
+  (state(rank_).*bell).core.store(core, std::memory_order_relaxed);
+  return peer >= 0 && (state(peer).*bell).core.load(std::memory_order_relaxed) == core;
 }
 
 Member::Outcome Member::sleep(Doorbell RankState::* bell, int peer, std::chrono::milliseconds timeout, const std::function<bool()>& ready) {

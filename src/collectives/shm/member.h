@@ -59,6 +59,9 @@ class Member {
       if (ready()) [[likely]] {
         return Outcome::kReady;
       }
+      if (i == kSpinsBeforeDoubt && on_my_core(bell, peer)) {
+        break;
+      }
       pause();
     }
     return sleep(bell, peer, timeout, std::ref(ready));
@@ -92,11 +95,15 @@ class Member {
 #endif
   }
 
+  // Whether the peer seems to run on this thread's core, so that it cannot go on while this thread spins.
+  bool on_my_core(Doorbell RankState::* bell, int peer) noexcept;
   Outcome sleep(Doorbell RankState::* bell, int peer, std::chrono::milliseconds timeout, const std::function<bool()>& ready);
   void check_for_interrupt();
   [[noreturn]] void throw_broken();
   void ring(Doorbell& bell) const noexcept;
   void ring_everybody() noexcept;
+
+  static constexpr int kSpinsBeforeDoubt = 100;
 
   std::shared_ptr<Segment> segment_;
   std::string group_;

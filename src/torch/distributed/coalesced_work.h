@@ -8,7 +8,8 @@ namespace neuron::distributed {
 
 class CoalescedWork final : public c10d::Work {
  public:
-  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works) : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
 
   bool isCompleted() override;
   bool isSuccess() const override;

@@ -13,7 +13,8 @@ namespace neuron::distributed {
 // Raises TypeError for dtypes that no collective moves (quantized ones, packed bits).
 collectives::DataType to_data_type(c10::ScalarType type);
 
-// Raises ValueError for reductions that have no meaning for the dtype (minimum of complex numbers, bit operations on floating point numbers).
+// Raises ValueError for reductions that have no meaning for the dtype (minimum of complex numbers, bit operations on floating point
+// numbers).
 collectives::Reduction to_reduction(const c10d::ReduceOp& op, c10::ScalarType type);
 
 // For messages: "float32 [2, 3]".

@@ -1,14 +1,14 @@
 // The last operations of this process on all its groups, for a look after something went wrong.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 namespace neuron::distributed {
 
@@ -26,8 +26,8 @@ class FlightRecorder {
 
   // A JSON object: version, pid, entries from the oldest to the newest.
   [[nodiscard]] std::string to_json() const;
-  // Writes to the file <TORCH_NEURONX_FLIGHT_RECORDER_DUMP>_rank<global rank>.json, if the variable is set; returns the path, or nothing. The first
-  // failure of a process is the one to look at: later calls write nothing.
+  // Writes to the file <TORCH_NEURONX_FLIGHT_RECORDER_DUMP>_rank<global rank>.json, if the variable is set; returns the path, or nothing.
+  // The first failure of a process is the one to look at: later calls write nothing.
   std::string dump_after_failure(std::uint64_t global_rank) noexcept;
 
  private:

@@ -12,7 +12,8 @@ namespace neuron::distributed {
 using collectives::Error;
 using collectives::ErrorCode;
 
-Group::Group(GroupNames names, Meeting meeting, std::chrono::milliseconds timeout) : names_(std::move(names)), meeting_(std::move(meeting)) {
+Group::Group(GroupNames names, Meeting meeting, std::chrono::milliseconds timeout)
+    : names_(std::move(names)), meeting_(std::move(meeting)) {
   thread_ = std::thread([this, timeout] {
     c10::setThreadName("neuron_meet");
     run_meeting(timeout);

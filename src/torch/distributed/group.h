@@ -20,7 +20,7 @@ namespace neuron::distributed {
 struct GroupNames {
   int rank = 0;
   int size = 1;
-  std::string name;                         // as in the group registry; may be set after construction
+  std::string name;  // as in the group registry; may be set after construction
   std::string description;
   std::vector<std::uint64_t> global_ranks;  // empty: the same as the group's
 };

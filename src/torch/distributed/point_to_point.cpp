@@ -15,15 +15,19 @@
 namespace neuron::distributed {
 namespace {
 
-// A rank that was told nothing looks again after this time.
-constexpr auto kLongestDoze = std::chrono::milliseconds(50);
+// The mailbox is asked with the lock held, also while it waits for other ranks: so for no longer than another thread may be kept from
+// posting.
+constexpr auto kLongestDoze = std::chrono::milliseconds(1);
+constexpr auto kSignalInterval = std::chrono::milliseconds(100);
 
 }  // namespace
 
 void PointToPoint::post(Message message) {
   auto& communicator = group_->communicator(message.timeout);
   const runtime::guard::AccessScope access;
+  ++posting_;
   std::unique_lock lock(mutex_);
+  --posting_;
   TORCH_CHECK(!stopping_, "this process group was shut down");
   mailbox_ = &communicator.mailbox();
   const auto bytes = message.data.nbytes();
@@ -31,6 +35,7 @@ void PointToPoint::post(Message message) {
                                       : mailbox_->post_send(message.peer, message.tag, message.data.const_data_ptr(), bytes);
   const auto deadline = std::chrono::steady_clock::now() + message.timeout;
   posted_.push_back({std::move(message), ticket, deadline});
+  ++activity_;
   step(lock);
   if (!posted_.empty() && !thread_.joinable() && !stopping_) {
     thread_ = std::thread([this] { run_thread(); });
@@ -108,24 +113,23 @@ void PointToPoint::expire(std::vector<Done>& done) {
     if (now < posted.deadline) {
       return false;
     }
-    const auto error = std::make_exception_ptr(collectives::Error(
-        collectives::ErrorCode::kTimeout, "no answer within " + std::to_string(posted.message.timeout.count()) + " ms"));
+    const auto error = std::make_exception_ptr(
+        collectives::Error(collectives::ErrorCode::kTimeout, "no answer within " + std::to_string(posted.message.timeout.count()) + " ms"));
     done.push_back({std::move(posted.message), error});
     return true;
   });
 }
 
-void PointToPoint::doze(std::unique_lock<std::mutex>& lock, Deadline deadline) {
-  const auto now = std::chrono::steady_clock::now();
-  if (now >= deadline) {
-    return;
+void PointToPoint::doze(std::unique_lock<std::mutex>& lock) {
+  try {
+    mailbox_->wait(kLongestDoze);
+  } catch (...) {  // the next step meets the same error and hands it to the messages
   }
-  auto* const mailbox = mailbox_;
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now) + std::chrono::milliseconds(1);
-  lock.unlock();
-  mailbox->wait(std::min(left, kLongestDoze));
-  check_interrupt();
-  lock.lock();
+  if (posting_.load(std::memory_order_relaxed) > 0) {
+    lock.unlock();
+    std::this_thread::yield();  // the mutex is not fair
+    lock.lock();
+  }
 }
 
 bool PointToPoint::wait_for(const WorkNeuron& work, Deadline deadline) {
@@ -137,6 +141,7 @@ bool PointToPoint::wait_for(const WorkNeuron& work, Deadline deadline) {
     explicit Driving(std::atomic<int>& drivers) : count(drivers) { ++count; }
     ~Driving() { --count; }
   } driving(drivers_);
+  auto next_signal_check = std::chrono::steady_clock::now() + kSignalInterval;
   while (!work.completed()) {
     if (posted_.empty()) {  // another thread is about to complete it
       changed_.wait_for(lock, std::chrono::milliseconds(1));
@@ -146,11 +151,18 @@ bool PointToPoint::wait_for(const WorkNeuron& work, Deadline deadline) {
     if (work.completed()) {
       break;
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) {
       changed_.notify_all();
       return false;
     }
-    doze(lock, deadline);
+    if (now >= next_signal_check) {
+      next_signal_check = now + kSignalInterval;
+      lock.unlock();
+      check_interrupt();
+      lock.lock();
+    }
+    doze(lock);
   }
   changed_.notify_all();
   return true;
@@ -175,9 +187,15 @@ void PointToPoint::run_thread() {
     if (posted_.empty()) {
       return;
     }
+    // Leaves a program that posts several messages in a row alone.
+    const auto seen = activity_;
+    changed_.wait_for(lock, kLongestDoze, [&] { return activity_ != seen || drivers_ != 0; });
+    if (activity_ != seen || drivers_ != 0) {
+      continue;
+    }
     step(lock);
     if (!posted_.empty()) {
-      doze(lock, std::chrono::steady_clock::now() + kLongestDoze);
+      doze(lock);
     }
   }
 }

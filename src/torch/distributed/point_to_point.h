@@ -1,5 +1,5 @@
-// send and recv of one group: every message is posted at once and progresses independently of collectives and of the order in which works are
-// waited for, so ranks that all send first do not wait for each other.
+// send and recv of one group: every message is posted at once and progresses independently of collectives and of the order in which works
+// are waited for, so ranks that all send first do not wait for each other.
 //
 // Whoever waits drives all messages of the group; a thread of its own does so while messages are under way and nobody waits.
 #pragma once
@@ -61,8 +61,8 @@ class PointToPoint final : public WorkDriver {
   void collect(std::vector<Done>& done);
   void expire(std::vector<Done>& done);
   void run_thread();
-  // Sleeps, unlocked, until a message may move.
-  void doze(std::unique_lock<std::mutex>& lock, Deadline deadline);
+  // Sleeps for a moment or until a message may move.
+  void doze(std::unique_lock<std::mutex>& lock);
 
   std::shared_ptr<Group> group_;
   Describe describe_;
@@ -73,6 +73,8 @@ class PointToPoint final : public WorkDriver {
   // The transport may still write into messages that timed out.
   std::vector<Message> abandoned_;
   std::atomic<int> drivers_ = 0;  // waiting threads that drive
+  std::atomic<int> posting_ = 0;  // threads that want to post
+  std::uint64_t activity_ = 0;    // messages posted
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -9,13 +9,11 @@
 #include <utility>
 
 #include "collectives/error.h"
-#include "collectives/shared_memory_communicator.h"
 #include "runtime/guard/access_scope.h"
 #include "torch/distributed/coalesced_work.h"
 #include "torch/distributed/data_types.h"
 #include "torch/distributed/flight_recorder.h"
-#include "torch/distributed/interrupts.h"
-#include "torch/distributed/store_adapter.h"
+#include "torch/distributed/meeting.h"
 
 namespace neuron::distributed {
 namespace {
@@ -26,42 +24,19 @@ using collectives::Call;
 using collectives::Communicator;
 using collectives::ConstBuffer;
 
-Group::Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
-  auto adapter = std::make_shared<StoreAdapter>(store);
-  // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one store.
-  const auto name = "generation" + std::to_string((adapter->add("arrivals", 1) - 1) / size);
-  const auto place = [name](int of) { return name + "/rank" + std::to_string(of); };
-  adapter->set(place(rank), "here");
-  Group::Meeting meeting;
-  meeting.meet = [adapter, name, rank, size](std::chrono::milliseconds timeout, std::function<void()> interrupt) {
-    adapter->set_interrupt(interrupt);
-    collectives::SharedMemoryOptions options;
-    options.check_interrupt = std::move(interrupt);
-    return collectives::make_shared_memory_communicator(*adapter, name, rank, size, timeout, std::move(options));
-  };
-  meeting.missing = [adapter, place, size] {
-    std::vector<int> missing;
-    for (int other = 0; other < size; ++other) {
-      if (!adapter->has(place(other))) {
-        missing.push_back(other);
-      }
-    }
-    return missing;
-  };
-  return meeting;
-}
-
 void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": got an undefined tensor");
   TORCH_CHECK(tensor.is_privateuseone(), operation, ": the backend \"neuron\" works on tensors of neuron devices, but got one on ",
-              tensor.device(), ". Move it with .to(\"neuron\"), or give CPU tensors a backend of their own: "
+              tensor.device(),
+              ". Move it with .to(\"neuron\"), or give CPU tensors a backend of their own: "
               "init_process_group(\"cpu:gloo,neuron:neuron\")");
   TORCH_CHECK(tensor.layout() == c10::kStrided, operation, ": collectives need dense tensors, but got one with layout ", tensor.layout());
   to_data_type(tensor.scalar_type());
   if (device.is_cpu()) {
     device = tensor.device();
   }
-  TORCH_CHECK(tensor.device() == device, operation, ": all tensors of a call must be on one core, but found ", device, " and ", tensor.device());
+  TORCH_CHECK(tensor.device() == device, operation, ": all tensors of a call must be on one core, but found ", device, " and ",
+              tensor.device());
 }
 
 void check_same_type(const at::Tensor& tensor, const at::Tensor& other, const char* operation) {
@@ -91,8 +66,8 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
                     " split sizes for a group of ", size, " ranks");
   TORCH_CHECK_VALUE(std::all_of(splits.begin(), splits.end(), [](int64_t split) { return split >= 0; }),
                     "all_to_all_single: split sizes must not be negative");
-  TORCH_CHECK_VALUE(std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows, "all_to_all_single: the ", which, " split sizes ", splits,
-                    " do not add up to the size ", rows, " of dimension 0");
+  TORCH_CHECK_VALUE(std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows, "all_to_all_single: the ", which, " split sizes ",
+                    splits, " do not add up to the size ", rows, " of dimension 0");
   const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
   for (const int64_t split : splits) {
     counts.push_back(static_cast<std::size_t>(split * row));
@@ -120,8 +95,8 @@ std::exception_ptr describe_error(const Group& group, const std::string& operati
   } catch (const collectives::Error& transport) {
     const auto names = group.names();
     const auto rank = static_cast<std::size_t>(names.rank);
-    const auto dump =
-        FlightRecorder::instance().dump_after_failure(rank < names.global_ranks.size() ? names.global_ranks[rank] : static_cast<std::uint64_t>(rank));
+    const auto dump = FlightRecorder::instance().dump_after_failure(rank < names.global_ranks.size() ? names.global_ranks[rank]
+                                                                                                     : static_cast<std::uint64_t>(rank));
     const auto text = c10::str(operation, " failed on ", group.describe(), ": ", transport.what(),
                                dump.empty() ? "" : "\nThe last operations of this process are in " + dump);
     if (transport.code() == collectives::ErrorCode::kInvalidArgument) {
@@ -135,16 +110,17 @@ std::exception_ptr describe_error(const Group& group, const std::string& operati
 
 }  // namespace
 
-ProcessGroupNeuron::ProcessGroupNeuron(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
+ProcessGroupNeuron::ProcessGroupNeuron(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                       c10::intrusive_ptr<Options> options)
     : Backend(rank, size), options_(std::move(options)) {
   group_ = std::make_shared<Group>(GroupNames{rank, size, options_->group_name, "", options_->global_ranks_in_group},
                                    meeting_of(store, rank, size), options_->timeout);
   queue_ = std::make_shared<CollectiveQueue>([group = group_](const std::string& why) { group->abort(why); });
   messages_ = std::make_shared<PointToPoint>(group_, [group = group_](const Message& message, std::exception_ptr error) {
     const auto peer = message.peer < 0 ? std::string("any rank") : "rank " + std::to_string(message.peer);
-    return describe_error(*group,
-                          c10::str(message.receive ? "recv from " : "send to ", peer, " with tag ", message.tag, " of ", describe(message.data)),
-                          std::move(error));
+    return describe_error(
+        *group, c10::str(message.receive ? "recv from " : "send to ", peer, " with tag ", message.tag, " of ", describe(message.data)),
+        std::move(error));
   });
   init();
 }
@@ -162,8 +138,8 @@ void ProcessGroupNeuron::check_root(int64_t root) const {
 }
 
 void ProcessGroupNeuron::check_list(const Tensors& tensors, const char* what) const {
-  TORCH_CHECK_VALUE(tensors.size() == static_cast<std::size_t>(getSize()), what, " must hold one tensor for each of the group's ", getSize(),
-                    " ranks, but holds ", tensors.size());
+  TORCH_CHECK_VALUE(tensors.size() == static_cast<std::size_t>(getSize()), what, " must hold one tensor for each of the group's ",
+                    getSize(), " ranks, but holds ", tensors.size());
 }
 
 template <typename C10dOptions>
@@ -277,8 +253,8 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce_coalesced(Tensors&
   auto operation = make_operation(OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options, tensors, tensors);
   std::vector<Part> parts;
   for (const auto& tensor : tensors) {
-    parts.push_back({operation.staging.input_output(tensor), to_data_type(tensor.scalar_type()),
-                     to_reduction(options.reduceOp, tensor.scalar_type())});
+    parts.push_back(
+        {operation.staging.input_output(tensor), to_data_type(tensor.scalar_type()), to_reduction(options.reduceOp, tensor.scalar_type())});
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
     for (const auto& part : parts) {
@@ -304,7 +280,8 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce(Tensors& tensors, con
   return issue(std::move(operation));
 }
 
-ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather(TensorLists& outputs, Tensors& inputs,
+                                                              const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(inputs.size() == 1 && outputs.size() == 1, "all_gather takes one tensor and one list of tensors");
   return allgather_coalesced(outputs, inputs, options);
 }
@@ -498,8 +475,8 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter_tensor_coales
   return issue(std::move(operation));
 }
 
-ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                                                                  std::vector<int64_t>& input_splits,
+ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                                  std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                                                   const c10d::AllToAllOptions& options) {
   auto operation = make_operation(OpType::ALLTOALL_BASE, "all_to_all_single", options, {input}, {output});
   check_same_type(output, input, operation.name);

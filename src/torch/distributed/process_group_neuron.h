@@ -1,7 +1,7 @@
 // The process group "neuron": torch.distributed's collectives and messages on neuron tensors.
 //
-// Eager work of this device is finished when a call returns, so the inputs of a collective are ready when it is issued. A synchronous call has
-// finished when it returns and returns no work. An asynchronous one returns a work (work.h) at once.
+// Eager work of this device is finished when a call returns, so the inputs of a collective are ready when it is issued. A synchronous call
+// has finished when it returns and returns no work. An asynchronous one returns a work (work.h) at once.
 #pragma once
 
 #include <memory>
@@ -40,8 +40,9 @@ class ProcessGroupNeuron final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return queue_->sequence(); }
   c10d::ErrorType getError() override { return group_->aborted() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS; }
 
-  // Tensors of all operations are dense neuron tensors of one core each. Raises RuntimeError for tensors elsewhere, TypeError for dtypes that differ or
-  // cannot be moved, ValueError for shapes and reductions that do not fit, DistBackendError for what goes wrong between ranks.
+  // Tensors of all operations are dense neuron tensors of one core each. Raises RuntimeError for tensors elsewhere, TypeError for dtypes
+  // that differ or cannot be moved, ValueError for shapes and reductions that do not fit, DistBackendError for what goes wrong between
+  // ranks.
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;

@@ -9,7 +9,8 @@ namespace neuron::distributed {
 namespace {
 
 bool usable(const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), "Tensors must be contiguous (or dense in another order of dimensions, such as channels_last)");
+  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(),
+                    "Tensors must be contiguous (or dense in another order of dimensions, such as channels_last)");
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 

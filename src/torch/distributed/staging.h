@@ -1,7 +1,7 @@
 // The memory of one operation's tensors as the transport takes it: dense and in logical order.
 //
-// A contiguous tensor is used where it is. One that is dense in another order (channels_last, transposed) moves through a contiguous copy, so that
-// ranks may differ in their strides. Everything else raises ValueError "Tensors must be contiguous", as on other devices.
+// A contiguous tensor is used where it is. One that is dense in another order (channels_last, transposed) moves through a contiguous copy,
+// so that ranks may differ in their strides. Everything else raises ValueError "Tensors must be contiguous", as on other devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>

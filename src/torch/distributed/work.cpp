@@ -3,7 +3,6 @@
 
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
-
 #include <torch/csrc/distributed/c10d/exception.h>
 
 namespace neuron::distributed {
@@ -22,8 +21,8 @@ std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-WorkNeuron::WorkNeuron(std::shared_ptr<WorkDriver> driver, int rank, c10d::OpType type, const char* title,
-                       std::vector<at::Tensor> outputs, std::vector<at::Tensor> held)
+WorkNeuron::WorkNeuron(std::shared_ptr<WorkDriver> driver, int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
+                       std::vector<at::Tensor> held)
     : Work(rank, type, title, held),
       driver_(std::move(driver)),
       outputs_(std::move(outputs)),
@@ -34,8 +33,7 @@ bool WorkNeuron::isSuccess() const { return completed() && exception() == nullpt
 
 bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
   if (!completed()) {
-    const auto deadline =
-        timeout.count() <= 0 ? WorkDriver::Deadline::max() : std::chrono::steady_clock::now() + timeout;
+    const auto deadline = timeout.count() <= 0 ? WorkDriver::Deadline::max() : std::chrono::steady_clock::now() + timeout;
     if (!driver_->wait_for(*this, deadline)) {
       C10_THROW_ERROR(DistBackendError, c10::str("wait(): ", c10d::opTypeToString(opType_), ", sequence number ", sequence_,
                                                  ", is not complete after ", timeout.count(), " ms"));

@@ -1,5 +1,8 @@
-"""Training with torch's own ways of parallelism. Each function trains a small model for 20 steps and, in the same process, its unparallelised twin with
-the global batch, and returns both sequences of losses with the largest relative difference of parameters."""
+"""Training with torch's own ways of parallelism.
+
+Each function trains a small model for 20 steps and, in the same process, its unparallelised twin with the global batch, and returns
+both sequences of losses with the largest relative difference of parameters.
+"""
 
 import math
 from collections.abc import Callable
@@ -95,7 +98,8 @@ def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(5)
     result = []
     for _ in range(STEPS):
-        tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), generator=generator)
+        # Each token follows from the one before, so there is something to learn.
+        tokens = torch.randint(0, VOCABULARY, (BATCH, 1), generator=generator) * 5 ** torch.arange(LENGTH + 1) % VOCABULARY
         result.append((tokens[:, :-1].contiguous().to("neuron"), tokens[:, 1:].contiguous().to("neuron")))
     return result
 
@@ -112,9 +116,8 @@ def train(model: nn.Module, share: slice | None = None, loss: Callable[..., torc
     """Train on each batch, or on the rows of `share`; the loss is averaged over ranks in the second case."""
     optimizer = optimizer_of(model)
     losses = []
-    for tokens, labels in batches():
-        if share is not None:
-            tokens, labels = tokens[share], labels[share]
+    for whole_tokens, whole_labels in batches():
+        tokens, labels = (whole_tokens, whole_labels) if share is None else (whole_tokens[share], whole_labels[share])
         value = loss(model(tokens), labels)
         value.backward()
         if clip:
@@ -139,12 +142,14 @@ def difference(model: nn.Module, twin: nn.Module) -> float:
     worst = 0.0
     theirs = dict(twin.named_parameters())
     for name, parameter in model.named_parameters():
-        other = theirs[name.removeprefix("module.").removeprefix("_orig_mod.")].detach().cpu().double()
+        other = theirs[name.replace("module.", "").replace("_orig_mod.", "")].detach().cpu().double()
         worst = max(worst, ((full(parameter) - other).abs().max() / other.abs().max()).item())
     return worst
 
 
-def compare(model: nn.Module, share: slice | None, *, clip: bool = False, loss: Callable[..., torch.Tensor] = loss_of, blocks: int = 2) -> Result:
+def compare(
+    model: nn.Module, share: slice | None, *, clip: bool = False, loss: Callable[..., torch.Tensor] = loss_of, blocks: int = 2
+) -> Result:
     result = Result(losses=train(model, share, loss, clip))
     twin = make_model(blocks)
     result.expected = train(twin, clip=clip)
@@ -165,7 +170,9 @@ def maybe_compiled(model: nn.Module, compiled: bool) -> nn.Module:
 
 def ddp(rank: int, compiled: bool = False, buckets_mb: float = 0.01) -> Result:
     start()
-    model = nn.parallel.DistributedDataParallel(make_model(), device_ids=[rank], bucket_cap_mb=buckets_mb)
+    # Dynamo cuts a graph at bucket boundaries, and wants buckets of a megabyte or more.
+    options = {} if compiled else {"bucket_cap_mb": buckets_mb}
+    model = nn.parallel.DistributedDataParallel(make_model(), device_ids=[rank], **options)
     result = compare(maybe_compiled(model, compiled), my_share(), clip=True)
     result.notes["buckets"] = len(model._get_ddp_logging_data().get("rebuilt_bucket_sizes", "").split(","))
     return result
@@ -202,8 +209,8 @@ def fsdp_offload(rank: int) -> Result:
 def fsdp_mixed(rank: int) -> Result:
     """bfloat16 parameters and activations, float32 gradients: near the float32 twin, not equal to it."""
     start()
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
-    result = compare(_shard(make_model(), mp_policy=policy), my_share())
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    result = compare(_shard(make_model(), mp_policy=policy), my_share(), loss=lambda logits, labels: loss_of(logits.float(), labels))
     result.notes["dtypes"] = "bfloat16"
     return result
 
@@ -227,9 +234,7 @@ def fsdp_states(rank: int, folder: str) -> dict[str, float]:
             assert value.device.type == "cpu"
             assert math.isclose(value.double().abs().sum().item(), sums[name]), name
     other = _shard(Model().to("neuron"))
-    set_model_state_dict(
-        other, whole if rank == 0 else {}, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    )
+    set_model_state_dict(other, whole if rank == 0 else {}, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(mine.to_local().cpu(), theirs.to_local().cpu()), name
     model_state, optimizer_state = get_state_dict(model, optimizer)
@@ -325,7 +330,10 @@ def loss_in_parallel(rank: int) -> Result:
     parallelize_module(
         model,
         mesh,
-        {"embedding": RowwiseParallel(input_layouts=Replicate()), "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)},
+        {
+            "embedding": RowwiseParallel(input_layouts=Replicate()),
+            "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+        },
     )
     result = Result()
     optimizer = optimizer_of(model)

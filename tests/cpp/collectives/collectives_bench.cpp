@@ -1,0 +1,237 @@
+// Latency and bandwidth of the collectives between processes of this machine, 1 KB to 256 MB, beside the bandwidth of memcpy measured in
+// the same run.
+//
+//   collectives_bench [--ranks 2,4] [--ops all_reduce,...] [--min BYTES] [--max BYTES] [--seconds S]
+//
+// Size is that of the whole tensor: the input of all_reduce, reduce_scatter, all_to_all and broadcast, the output of all_gather. "moved"
+// counts each byte that must get from one rank's memory into another's output once, and what must be copied within a rank once, over all
+// ranks. The limit is moved bytes divided by what memcpy copies per second with as many processes as the machine has cores (at most one per
+// rank), on arrays of the same size but at least 64 MB. A ratio of 1 is as fast as if every rank could memcpy straight out of the other's
+// memory.
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "collectives/support.h"
+
+namespace neuron::collectives::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// As ranks of a job are: each on one core, in turn.
+void bind_to_core(int rank) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(rank % static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))), &set);
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
+struct Settings {
+  std::vector<int> ranks{2, 4};
+  std::vector<std::string> ops{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+  std::size_t min = 1 << 10;
+  std::size_t max = 256 << 20;
+  double seconds = 0.3;  // per measurement
+};
+
+// Memory as the device's allocator gives it: huge pages, touched.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(bytes) {
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data_ == MAP_FAILED) std::abort();
+    madvise(data_, bytes, MADV_HUGEPAGE);
+    std::memset(data_, 0, bytes);
+  }
+  ~Memory() { munmap(data_, bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  [[nodiscard]] std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(data_) + offset; }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+// Bytes per second that `processes` processes copy together.
+double memcpy_bandwidth(int processes, double seconds) {
+  constexpr std::size_t kBytes = 64 << 20;
+  struct Shared {
+    std::atomic<int> ready;
+    std::atomic<double> sum;
+  };
+  auto* const shared = static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  run_processes(processes, [&](int rank, KeyValueStore&) {
+    if (getenv("NOBIND") == nullptr) bind_to_core(rank);
+    const Memory from(kBytes);
+    const Memory to(kBytes);
+    std::memcpy(to.at(0), from.at(0), kBytes);
+    ++shared->ready;
+    while (shared->ready < processes) sched_yield();
+    const auto begin = Clock::now();
+    int rounds = 0;
+    do {
+      std::memcpy(to.at(0), from.at(0), kBytes);
+      ++rounds;
+    } while (seconds_since(begin) < seconds);
+    const double rate = static_cast<double>(kBytes) * rounds / seconds_since(begin);
+    double sum = shared->sum.load();
+    while (!shared->sum.compare_exchange_weak(sum, sum + rate)) {
+    }
+  });
+  const double sum = shared->sum;
+  munmap(shared, sizeof(Shared));
+  return sum;
+}
+
+struct Bench {
+  // Bytes moved over all ranks for a tensor of `bytes`.
+  std::function<double(double bytes, double n)> moved;
+  std::function<void(Communicator&, std::byte* input, std::byte* output, std::size_t bytes, const Call&)> run;
+};
+
+Bench bench_of(const std::string& op) {
+  const auto parts = [](std::byte* base, std::size_t bytes, int n) {
+    std::vector<ConstBuffer> list;
+    for (int r = 0; r < n; ++r) list.push_back({base + bytes / n * r, bytes / n / 4});
+    return list;
+  };
+  const auto places = [](std::byte* base, std::size_t bytes, int n) {
+    std::vector<Buffer> list;
+    for (int r = 0; r < n; ++r) list.push_back({base + bytes / n * r, bytes / n / 4});
+    return list;
+  };
+  if (op == "all_reduce") {
+    return {[](double bytes, double n) { return 2 * (n - 1) * bytes; },
+            [](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              c.all_reduce({in, bytes / 4}, out, DataType::kFloat, {}, how);
+            }};
+  }
+  if (op == "all_gather") {
+    return {[](double bytes, double n) { return n * bytes; },
+            [places](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              c.all_gather({in, bytes / static_cast<std::size_t>(c.size()) / 4}, places(out, bytes, c.size()), DataType::kFloat, how);
+            }};
+  }
+  if (op == "reduce_scatter") {
+    return {[](double bytes, double n) { return (n - 1) * bytes; },
+            [parts](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              c.reduce_scatter(parts(in, bytes, c.size()), {out, bytes / static_cast<std::size_t>(c.size()) / 4}, DataType::kFloat, {},
+                               how);
+            }};
+  }
+  if (op == "all_to_all") {
+    return {[](double bytes, double n) { return n * bytes; },
+            [parts, places](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              c.all_to_all(parts(in, bytes, c.size()), places(out, bytes, c.size()), DataType::kFloat, how);
+            }};
+  }
+  if (op == "broadcast") {
+    return {[](double bytes, double n) { return (n - 1) * bytes; },
+            [](Communicator& c, std::byte* in, std::byte*, std::size_t bytes, const Call& how) {
+              c.broadcast({in, bytes / 4}, 0, DataType::kFloat, how);
+            }};
+  }
+  std::fprintf(stderr, "no operation %s\n", op.c_str());
+  std::exit(2);
+}
+
+void measure(const Settings& settings, const std::string& op, int ranks, double memcpy_rate) {
+  const Bench bench = bench_of(op);
+  run_processes(ranks, [&](int rank, KeyValueStore& store) {
+    alarm(0);
+    if (getenv("NOBIND") == nullptr) bind_to_core(rank);
+    const auto communicator = join(store, rank, ranks);
+    const Memory input(settings.max);
+    const Memory output(settings.max);
+    std::uint64_t sequence = 0;
+    for (std::size_t bytes = settings.min; bytes <= settings.max; bytes *= 4) {
+      const auto once = [&] { bench.run(*communicator, input.at(0), output.at(0), bytes, call(++sequence)); };
+      // Rank 0 decides how many rounds; blocks of rounds are timed and the median is reported, since others use the machine too.
+      once();
+      auto begin = Clock::now();
+      once();
+      once();
+      std::int64_t rounds =
+          std::clamp<std::int64_t>(static_cast<std::int64_t>(settings.seconds / 9 / (seconds_since(begin) / 2 + 1e-9)), 1, 20'000);
+      communicator->broadcast({&rounds, 1}, 0, DataType::kInt64, call(++sequence));
+      std::vector<double> times;
+      for (int block = 0; block < 9; ++block) {
+        communicator->barrier(call(++sequence));
+        begin = Clock::now();
+        for (std::int64_t i = 0; i < rounds; ++i) once();
+        times.push_back(seconds_since(begin) / static_cast<double>(rounds));
+      }
+      std::sort(times.begin(), times.end());
+      const double time = times[times.size() / 2];
+      if (rank == 0) {
+        const double moved = bench.moved(static_cast<double>(bytes), ranks);
+        std::printf("%-14s %5d %12zu %12.2f %12.2f %12.2f %8.2f %8.2f\n", op.c_str(), ranks, bytes, time * 1e6, times.front() * 1e6,
+                    moved / time / 1e9, moved / time / memcpy_rate, moved / times.front() / memcpy_rate);
+        std::fflush(stdout);
+      }
+    }
+  });
+}
+
+Settings parse(int count, char** arguments) {
+  Settings settings;
+  const auto list = [](const std::string& text) {
+    std::vector<std::string> items;
+    std::stringstream stream(text);
+    for (std::string item; std::getline(stream, item, ',');) items.push_back(item);
+    return items;
+  };
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string option = arguments[i];
+    const std::string value = arguments[i + 1];
+    if (option == "--ranks") {
+      settings.ranks.clear();
+      for (const std::string& item : list(value)) settings.ranks.push_back(std::stoi(item));
+    } else if (option == "--ops") {
+      settings.ops = list(value);
+    } else if (option == "--min") {
+      settings.min = std::stoull(value);
+    } else if (option == "--max") {
+      settings.max = std::stoull(value);
+    } else if (option == "--seconds") {
+      settings.seconds = std::stod(value);
+    } else {
+      std::fprintf(stderr, "no option %s\n", option.c_str());
+      std::exit(2);
+    }
+  }
+  return settings;
+}
+
+int run(int count, char** arguments) {
+  const Settings settings = parse(count, arguments);
+  for (const int ranks : settings.ranks) {
+    const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    const double rate = memcpy_bandwidth(std::min(ranks, cores), 1.0);
+    std::printf("memcpy, %d processes together: %.2f GB/s\n", std::min(ranks, cores), rate / 1e9);
+    std::printf("%-14s %5s %12s %12s %12s %12s %8s %8s\n", "operation", "ranks", "bytes", "median us", "best us", "moved GB/s", "ratio",
+                "best");
+    for (const std::string& op : settings.ops) measure(settings, op, ranks, rate);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace neuron::collectives::testing
+
+int main(int count, char** arguments) { return neuron::collectives::testing::run(count, arguments); }
