@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from .models import NEW_TOKENS, batches, furthest, prompts, save
-from .launch import run_ranks, values
+from .launch import report, run_ranks, values
 
 
 LIMIT = 120
@@ -91,7 +91,8 @@ def rank_generates(rank: int, checkpoint: Path, mode: str, output: Path) -> dict
     inputs = prompts()
     with torch.no_grad():
         logits = model(input_ids=inputs.to("neuron")).logits
-    tokens = model.generate(input_ids=inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
+    # Under FSDP the ranks agree after each token whether all have finished, on the device of the inputs; see the test of that limit.
+    tokens = model.generate(input_ids=inputs.to("neuron") if MODES[mode].data > 1 else inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
     local, whole = sizes(model)
     model.save_pretrained(output)
     return {"logits": logits.cpu(), "tokens": tokens.cpu(), "local": local, "whole": whole}
@@ -115,6 +116,18 @@ def test_load_generate_save(name: str, mode: str, checkpoints: Path, tmp_path: P
 
     again = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
     assert furthest(again, single.state_dict()) == (0.0, max(again))
+
+
+def rank_generates_from_cpu(rank: int, checkpoint: Path) -> torch.Tensor:
+    """FSDP with inputs on the CPU."""
+    return load(checkpoint, "fsdp").generate(input_ids=prompts(), max_new_tokens=4, do_sample=False)
+
+
+@pytest.mark.xfail(strict=True, reason="transformers 5.24 all-reduces a flag on the inputs' device; backend neuron, like NCCL, has no CPU tensors")
+def test_fsdp_generates_with_inputs_on_the_cpu(checkpoints: Path) -> None:
+    results = run_ranks(rank_generates_from_cpu, 2, save("qwen3", checkpoints), timeout=LIMIT)
+    assert all(result.ok or "No backend type associated with device type cpu" in result.error for result in results), report(results)
+    assert all(result.ok for result in results)
 
 
 def train(model: PreTrainedModel, parts: torch.Tensor) -> list[torch.Tensor]:
@@ -159,7 +172,7 @@ def single_process(checkpoints: Path) -> Callable[[str], tuple[list[float], dict
     return run
 
 
-@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize(("name", "mode"), [case for case in CASES if not case.marks])
 def test_training_equals_one_process(
     name: str, mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], tuple[list[float], dict[str, torch.Tensor]]]
 ) -> None:

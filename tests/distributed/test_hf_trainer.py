@@ -56,7 +56,7 @@ def make_trainer(model: PreTrainedModel, output: Path, rows: int, **arguments: A
     defaults = {
         "max_steps": STEPS,
         "per_device_train_batch_size": rows,
-        "learning_rate": 5e-3,
+        "learning_rate": 2e-3,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "save_strategy": "no",
@@ -77,12 +77,12 @@ def curve(trainer: Trainer, key: str) -> list[float]:
     return [entry[key] for entry in trainer.state.log_history if key in entry]
 
 
-def rank_trains(rank: int, checkpoint: Path, mode: str, output: Path, **arguments: Any) -> dict[str, Any]:
+def rank_trains(rank: int, checkpoint: Path, mode: str, output: Path, compiled: bool) -> dict[str, Any]:
     """Trains and saves as every user does."""
     ranks, data, sizes, own = MODES[mode]
     options = {"distributed_config": DistributedConfig(**sizes)} if sizes else {}
     model = AutoModelForCausalLM.from_pretrained(checkpoint, **options)
-    trainer = make_trainer(model, output, BATCH // data, **own, **arguments)
+    trainer = make_trainer(model, output, BATCH // data, torch_compile=compiled, **own)
     assert trainer.args.device == torch.device("neuron", rank)
     trainer.train()
     assert dist.get_backend() == "neuron"
@@ -119,7 +119,7 @@ def check(results: list[dict[str, Any]], saved: Path, reference: Run) -> None:
     """Rank 0 logged the reference's losses and norms, and saved its weights."""
     losses, norms, weights = reference
     assert len(losses) == STEPS
-    assert losses[-1] < 0.9 * losses[0], "nothing was learnt: this comparison proves little"
+    assert losses[-1] < 0.95 * losses[0], "nothing was learnt: this comparison proves little"
     for result in results:
         assert result["loss"] == pytest.approx(losses, rel=1e-5)
         assert result["norm"] == pytest.approx(norms, rel=1e-4)
@@ -136,5 +136,13 @@ def test_trainer_equals_one_process(
     name: str, mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], Run]
 ) -> None:
     """20 steps in float32: losses, gradient norms and saved weights are one process's."""
-    results = values(run_ranks(rank_trains, MODES[mode][0], save(name, checkpoints), mode, tmp_path, timeout=LIMIT))
+    results = values(run_ranks(rank_trains, MODES[mode][0], save(name, checkpoints), mode, tmp_path, False, timeout=LIMIT))
     check(results, tmp_path, single_process(name))
+
+
+@pytest.mark.parametrize("mode", ["ddp", "tp", "fsdp", "fsdp-config"])
+def test_compiled_trainer_equals_one_process(mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], Run]) -> None:
+    """`torch_compile=True` chooses the backend `neuron` by itself; the numbers are those of one process, not compiled."""
+    results = values(run_ranks(rank_trains, MODES[mode][0], save("qwen3", checkpoints), mode, tmp_path, True, timeout=LIMIT))
+    check(results, tmp_path, single_process("qwen3"))
+    assert all(result["graphs"] > 0 for result in results)
