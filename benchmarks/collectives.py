@@ -18,9 +18,11 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +33,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.measure import Result
+from benchmarks.models import qwen3
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB, 256 * MIB)
@@ -40,6 +43,8 @@ ROUNDS = 7
 ROUND_SECONDS = 0.1
 MEMCPY_BYTES = 64 * MIB
 TIMEOUT = 1500
+# 50 million parameters
+HIDDEN, LAYERS = 512, 16
 BATCH, LENGTH = 4, 128
 
 
@@ -123,7 +128,8 @@ def measure_collectives(operations: tuple[str, ...], sizes: tuple[int, ...]) -> 
             table["rows"].append(row)
             if dist.get_rank() == 0:
                 print(
-                    f"      {ranks} ranks {operation:<14} {label(size):>7}  neuron {seconds * 1e6:10.1f} us  gloo {reference * 1e6:10.1f} us"
+                    f"      {ranks} ranks {operation:<14} {label(size):>7}  neuron {seconds * 1e6:10.1f} us"
+                    f"  gloo {reference * 1e6:10.1f} us"
                     f"  {reference / seconds:6.1f} x  {limit / seconds:5.2f} of the limit",
                     file=sys.stderr,
                     flush=True,
@@ -175,45 +181,44 @@ def training_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, toke
     optimizer.zero_grad()
 
 
-def measure_models() -> dict[str, Any]:
-    """FSDP2 step and tensor parallel forward of a 50M model: share of the collectives, and the step without them beside it."""
-    import tempfile
-
+def measure_fsdp(tokens: torch.Tensor) -> dict[str, float]:
+    """Share of the collectives in an FSDP2 step of a 50M model; the same step without FSDP on every rank at once beside it."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from transformers import AutoModelForCausalLM
-    from transformers.distributed.configuration_utils import DistributedConfig
-
-    from benchmarks.models import qwen3
 
     mesh = init_device_mesh("neuron", (dist.get_world_size(),))
-    tokens = torch.randint(0, 8192, (BATCH, LENGTH), device="neuron")
-    alone = qwen3(512, 16).to("neuron").train()
-    parameters = sum(p.numel() for p in alone.parameters())
-    alone_optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-4)
-    sharded = qwen3(512, 16).to("neuron").train()
+    plain, sharded = (qwen3(HIDDEN, LAYERS).to("neuron").train() for _ in range(2))
+    parameters = sum(p.numel() for p in plain.parameters())
     for layer in sharded.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(sharded, mesh=mesh)
-    optimizer = torch.optim.AdamW(sharded.parameters(), lr=1e-4)
-    steps = (lambda: training_step(sharded, optimizer, tokens)), (lambda: training_step(alone, alone_optimizer, tokens))
-    in_collectives, seconds = share(steps[0])
-    _, without = share(steps[1])
-    del alone, sharded, optimizer, alone_optimizer
+    plain_optimizer, optimizer = (torch.optim.AdamW(model.parameters(), lr=1e-4) for model in (plain, sharded))
+    in_collectives, seconds = share(lambda: training_step(sharded, optimizer, tokens))
+    _, without = share(lambda: training_step(plain, plain_optimizer, tokens))
+    return {"parameters": parameters, "share": in_collectives, "seconds": seconds, "without": without}
+
+
+def measure_tensor_parallel(tokens: torch.Tensor) -> dict[str, float]:
+    """Share of the collectives in the forward of the same model, tensor parallel over all ranks."""
+    from transformers import AutoModelForCausalLM
+    from transformers.distributed.configuration_utils import DistributedConfig
 
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
+    if dist.get_rank() == 0:
+        qwen3(HIDDEN, LAYERS).save_pretrained(folder[0])
     dist.broadcast_object_list(folder, src=0, device=torch.device("cpu"))
+    model = AutoModelForCausalLM.from_pretrained(folder[0], distributed_config=DistributedConfig(tp_size=dist.get_world_size()))
     with torch.no_grad():
-        if dist.get_rank() == 0:
-            qwen3(512, 16).save_pretrained(folder[0])
-        dist.barrier()
-        model = AutoModelForCausalLM.from_pretrained(folder[0], distributed_config=DistributedConfig(tp_size=dist.get_world_size()))
-        forward_share, forward_seconds = share(lambda: model(input_ids=tokens, use_cache=False))
-    return {
-        "parameters": parameters,
-        "fsdp": {"share": in_collectives, "seconds": seconds, "without": without},
-        "tp": {"share": forward_share, "seconds": forward_seconds},
-    }
+        in_collectives, seconds = share(lambda: model(input_ids=tokens, use_cache=False))
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
+    return {"share": in_collectives, "seconds": seconds}
+
+
+def measure_models() -> dict[str, Any]:
+    """Both of the above."""
+    tokens = torch.randint(0, 8192, (BATCH, LENGTH), device="neuron")
+    return {"fsdp": measure_fsdp(tokens), "tp": measure_tensor_parallel(tokens)}
 
 
 def worker(options: argparse.Namespace) -> None:
@@ -300,7 +305,7 @@ def run() -> Iterator[Result]:
         )
     models = spawn(2, "--models")
     fsdp, tp = models["fsdp"], models["tp"]
-    millions = models["parameters"] / 1e6
+    millions = fsdp["parameters"] / 1e6
     yield Result(
         f"FSDP2 step, {millions:.0f}M, 2 ranks: in collectives",
         100 * fsdp["share"],
@@ -309,7 +314,11 @@ def run() -> Iterator[Result]:
         detail=f"{fsdp['seconds'] * 1e3:.0f} ms a step; both ranks at once without FSDP, same batch each: {fsdp['without'] * 1e3:.0f} ms",
     )
     yield Result(
-        f"tensor parallel forward, {millions:.0f}M, 2 ranks: in collectives", 100 * tp["share"], "%", 15, detail=f"{tp['seconds'] * 1e3:.0f} ms"
+        f"tensor parallel forward, {millions:.0f}M, 2 ranks: in collectives",
+        100 * tp["share"],
+        "%",
+        15,
+        detail=f"{tp['seconds'] * 1e3:.0f} ms",
     )
 
 

@@ -1,5 +1,5 @@
 # torchrun --nproc_per_node=4 examples/distributed/page_train.py
-"""The last example of transformers' "AWS Trainium" page: a model spread by `DistributedConfig(tp_size=2, fsdp_size=2)`, trained by `Trainer` as it is.
+"""The last example of transformers' "AWS Trainium" page: tensor parallel x FSDP2 by `DistributedConfig`, trained by `Trainer` as it is.
 
 Only the model is another one: tiny, with random weights, made on the spot. `--model` takes any folder or hub name.
 """

@@ -71,7 +71,7 @@ class Blocks(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": tokens, "labels": tokens.clone()}
 
     def batch(self, step: int, size: int) -> torch.Tensor:
-        """The blocks of batch `step`: int64 [size, length] on the CPU."""
+        """Return the blocks of batch `step`: int64 [size, length] on the CPU."""
         rows = [(step * size + row) * 37 % len(self.blocks) for row in range(size)]
         return self.blocks[rows].long()
 
@@ -88,13 +88,13 @@ def decode(tokens: torch.Tensor) -> str:
 
 def say(text: str) -> None:
     """Print on rank 0 only."""
-    if int(os.environ.get("RANK", "0")) == 0:
+    if int(os.environ.get("RANK") or 0) == 0:
         print(text, flush=True)
 
 
 def need_ranks(allowed: Sequence[int] = ()) -> int:
-    """Return the number of ranks; end the program with an explanation where it was not started by torchrun, or by a number not in `allowed`."""
-    if "RANK" not in os.environ:
+    """Return the number of ranks; end the program where it was not started by torchrun or runs on other numbers than `allowed`."""
+    if not os.environ.get("RANK"):
         raise SystemExit("start this script with torchrun: its first line has the command")
     ranks = int(os.environ["WORLD_SIZE"])
     if allowed and ranks not in allowed:

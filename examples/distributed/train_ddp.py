@@ -1,5 +1,5 @@
 # torchrun --nproc_per_node=2 examples/distributed/train_ddp.py
-"""Plain data parallelism: every rank holds the model, gradients are averaged by `DistributedDataParallel`. `--compile` compiles the model."""
+"""Plain data parallelism: every rank holds the model, gradients are averaged by `DistributedDataParallel`."""
 
 from __future__ import annotations
 

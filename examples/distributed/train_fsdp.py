@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 
 def sharded(model_id: str) -> PreTrainedModel:
-    """The model with each layer's parameters spread over all ranks."""
+    """Return the model with each layer's parameters spread over all ranks."""
     model = AutoModelForCausalLM.from_pretrained(model_id).to("neuron")
     mesh = init_device_mesh("neuron", (dist.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

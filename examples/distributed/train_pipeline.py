@@ -15,7 +15,7 @@ WIDTH, VOCABULARY = 128, 256
 
 
 def layers(rank: int, ranks: int) -> nn.Module:
-    """The part of the model that belongs to `rank`: embedding at the first, head at the last, two layers each."""
+    """Return the part of the model that belongs to `rank`: embedding at the first, head at the last, two layers each."""
     parts: list[nn.Module] = [nn.Embedding(VOCABULARY, WIDTH)] if rank == 0 else []
     for _ in range(2):
         parts += [nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)]

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list, gather_object
 
-from .launch import ROOT, free_port, run_ranks, values
+from .launch import ROOT, free_port, report, run_ranks, values
 from .test_hf_examples import run
 
 PROGRAM = ROOT / "tests" / "distributed" / "programs" / "accelerate_train.py"
@@ -37,7 +38,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def check(result: dict[str, Any], single: dict[str, Any], ranks: int) -> None:
     assert result["type"] == "DistributedType.MULTI_NEURON"
     assert result["devices"] == [f"neuron:{rank}" for rank in range(ranks)]
-    assert result["losses"][-1] < 0.5 * result["losses"][0]
+    assert sum(result["losses"][-5:]) < 0.7 * sum(result["losses"][:5])
     assert result["losses"] == pytest.approx(single["losses"], rel=1e-5)
     for actual, expected in zip(result["weights"], single["weights"], strict=True):
         torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected), rtol=1e-5, atol=1e-6)
@@ -52,12 +53,12 @@ def test_launch_multi_gpu(tmp_path: Path, single: dict[str, Any]) -> None:
 
 def test_launch_with_configuration_file(tmp_path: Path, single: dict[str, Any]) -> None:
     """The file that `accelerate config default` writes here names MULTI_NEURON and the cores; the launch obeys it."""
-    config = tmp_path / "config.yaml"
+    config = tmp_path / "config.json"
     run([sys.executable, "-m", "accelerate.commands.accelerate_cli", "config", "default", "--config_file", str(config)])
-    text = config.read_text()
-    assert "distributed_type: MULTI_NEURON" in text
-    assert f"num_processes: {torch.neuron.device_count()}" in text
-    config.write_text(text.replace(f"num_processes: {torch.neuron.device_count()}", "num_processes: 2"))
+    written = json.loads(config.read_text())
+    assert written["distributed_type"] == "MULTI_NEURON"
+    assert written["num_processes"] == torch.neuron.device_count()
+    config.write_text(json.dumps({**written, "num_processes": 2}))
     file = tmp_path / "result.json"
     launch("--config_file", str(config), str(PROGRAM), str(file))
     check(json.loads(file.read_text()), single, 2)
@@ -69,8 +70,50 @@ def rank_script(rank: int, name: str) -> None:
     importlib.import_module(f"accelerate.test_utils.scripts.{name}").main()
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("script", ["test_script", "test_sync", "test_ops", "test_distributed_data_loop"])
+def rank_main_script(rank: int) -> None:
+    """`test_script`, whose training checks ask for fp16 at their end, which accelerate itself refuses for `neuron`; then what follows them."""
+    from accelerate.test_utils.scripts import test_script as script
+
+    with pytest.raises(ValueError, match="fp16 mixed precision requires a device in"):
+        script.main()
+    AcceleratorState._reset_state()
+    with pytest.raises(ValueError, match="fp16 mixed precision requires a device in"):
+        script.training_check(use_seedable_sampler=True)
+    AcceleratorState._reset_state()
+    Accelerator()
+    script.test_trigger()
+    script.test_reinstantiated_state()
+
+
+FOUR = pytest.param(
+    4, marks=pytest.mark.xfail(strict=True, reason="accelerate 1.15: the script splits two rows and expects one on every rank")
+)
+
+
+@pytest.mark.parametrize("ranks", [2, FOUR])
+def test_own_main_script(ranks: int) -> None:
+    """Process control, splitting, samplers, random numbers, data loaders, training in float32 and bfloat16."""
+    outcomes = run_ranks(rank_main_script, ranks, timeout=LIMIT)
+    assert all(outcome.ok for outcome in outcomes), report(outcomes)
+    for text in (
+        "Test split between processes",
+        "All rng are properly synched",
+        "same results on one CPU or distributed",
+        "BF16 training check",
+    ):
+        assert text in outcomes[0].output
+
+
+@pytest.mark.parametrize(
+    ("script", "ranks"),
+    [
+        ("test_sync", 2),
+        ("test_ops", 2),
+        ("test_ops", 4),
+        # It refuses other numbers than two.
+        ("test_distributed_data_loop", 2),
+    ],
+)
 def test_own_scripts(script: str, ranks: int) -> None:
     """Each of them asserts by itself; on every rank."""
     values(run_ranks(rank_script, ranks, script, timeout=LIMIT))
@@ -95,8 +138,8 @@ def test_objects() -> None:
         assert grown == 0
 
 
-def rank_state(rank: int, folder: str) -> list[bool]:
-    """Saves model, optimizer and random numbers, goes on, loads, goes on again."""
+def rank_state(rank: int, folder: str, options: dict[str, str]) -> list[bool]:
+    """Saves model, optimizer and random numbers, goes on, loads with `options`, goes on again."""
     accelerator = Accelerator()
     torch.manual_seed(rank)
     model = torch.nn.Linear(4, 4)
@@ -112,10 +155,17 @@ def rank_state(rank: int, folder: str) -> list[bool]:
     step()
     accelerator.save_state(folder)
     first = [step() for _ in range(3)]
-    accelerator.load_state(folder)
+    accelerator.load_state(folder, **options)
     return [torch.equal(a, b) for a, b in zip(first, [step() for _ in range(3)], strict=True)]
 
 
 def test_saved_state(tmp_path: Path) -> None:
     """Each rank draws its own random numbers; after `load_state` every rank repeats its steps bit for bit."""
-    assert all(all(same) for same in values(run_ranks(rank_state, 2, os.fspath(tmp_path), timeout=LIMIT)))
+    options = {"map_location": "cpu"}
+    assert all(all(same) for same in values(run_ranks(rank_state, 2, os.fspath(tmp_path), options, timeout=LIMIT)))
+
+
+def test_saved_state_on_the_device(tmp_path: Path) -> None:
+    """Without `map_location` accelerate asks safetensors for the device, which has a list of its own: the limit that docs/limits.md names."""
+    for outcome in run_ranks(rank_state, 2, os.fspath(tmp_path), {}, timeout=LIMIT):
+        assert "device neuron" in outcome.error and "is invalid" in outcome.error, report([outcome])

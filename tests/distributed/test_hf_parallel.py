@@ -17,13 +17,14 @@ import torch.distributed as dist
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
 
-from .models import NEW_TOKENS, batches, furthest, prompts, save
 from .launch import report, run_ranks, values
-
+from .models import NEW_TOKENS, batches, furthest, prompts, save
 
 LIMIT = 120
 # transformers 5.24 drops the tensor-parallel plan for this flag, as it says it does, and then refuses to go on without a plan.
-FLAG_IS_BROKEN = pytest.mark.xfail(strict=True, reason="transformers 5.24: enable_expert_parallel alone ends in 'has no tp_plan'; say ep_size")
+FLAG_IS_BROKEN = pytest.mark.xfail(
+    strict=True, reason="transformers 5.24: enable_expert_parallel alone ends in 'has no tp_plan'; say ep_size"
+)
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,20 @@ class Mode:
         ranks: number of processes.
         data: number of different parts of a batch (ranks / data of them share one).
         sizes: arguments of `DistributedConfig`.
+        backend: what the script starts before it loads, or nothing: transformers then starts "neuron".
     """
 
     ranks: int
     data: int
     sizes: dict[str, Any] = field(default_factory=dict)
+    backend: str = ""
 
 
 MODES = {
     "tp": Mode(2, 1, {"tp_size": 2}),
     "fsdp": Mode(2, 2, {"fsdp_size": 2}),
+    # Parameters and their updates on the host: their collectives need a backend for CPU tensors.
+    "fsdp-offload": Mode(2, 2, {"fsdp_size": 2, "fsdp_cpu_offload": True}, "cpu:gloo,neuron:neuron"),
     "tp-fsdp": Mode(4, 2, {"tp_size": 2, "fsdp_size": 2}),
     "hsdp": Mode(4, 4, {"fsdp_size": 2, "dp_replicate_size": 2}),
     "ep": Mode(2, 1, {"tp_size": 2, "ep_size": 2}),
@@ -61,7 +66,9 @@ EXPERTS = [
     ("qwen3_moe", "ep-fsdp"),
     ("qwen3_moe", "ep-tp-fsdp"),
 ]
-CASES = [pytest.param(name, mode, id=f"{name}-{mode}", marks=[FLAG_IS_BROKEN] if mode == "ep-flag" else []) for name, mode in DENSE + EXPERTS]
+CASES = [
+    pytest.param(name, mode, id=f"{name}-{mode}", marks=[FLAG_IS_BROKEN] if mode == "ep-flag" else []) for name, mode in DENSE + EXPERTS
+]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(checkpoint: Path, mode: str, **options: Any) -> PreTrainedModel:
     """The model on the ranks of `mode`."""
+    if MODES[mode].backend:
+        dist.init_process_group(MODES[mode].backend)
     config = DistributedConfig(**MODES[mode].sizes)
     return AutoModelForCausalLM.from_pretrained(checkpoint, distributed_config=config, **options)
 
@@ -123,11 +132,32 @@ def rank_generates_from_cpu(rank: int, checkpoint: Path) -> torch.Tensor:
     return load(checkpoint, "fsdp").generate(input_ids=prompts(), max_new_tokens=4, do_sample=False)
 
 
-@pytest.mark.xfail(strict=True, reason="transformers 5.24 all-reduces a flag on the inputs' device; backend neuron, like NCCL, has no CPU tensors")
+@pytest.mark.xfail(strict=True, reason="transformers 5.24 all-reduces a flag on the inputs' device; the backend has no CPU tensors")
 def test_fsdp_generates_with_inputs_on_the_cpu(checkpoints: Path) -> None:
     results = run_ranks(rank_generates_from_cpu, 2, save("qwen3", checkpoints), timeout=LIMIT)
     assert all(result.ok or "No backend type associated with device type cpu" in result.error for result in results), report(results)
     assert all(result.ok for result in results)
+
+
+def rank_saves_shards(rank: int, checkpoint: Path, mode: str, output: Path) -> None:
+    """Every rank writes its part."""
+    load(checkpoint, mode).save_pretrained(output, distributed_checkpoint=True)
+
+
+def rank_loads_shards(rank: int, checkpoint: Path, mode: str) -> torch.Tensor:
+    """Reads what other ranks wrote, and generates."""
+    return load(checkpoint, mode).generate(input_ids=prompts().to("neuron"), max_new_tokens=NEW_TOKENS, do_sample=False).cpu()
+
+
+def test_distributed_checkpoint_on_other_ranks(checkpoints: Path, tmp_path: Path) -> None:
+    """Written by 2 x 2 ranks, read by two that spread the model in another way; tokens are the single core's."""
+    checkpoint = save("qwen3", checkpoints)
+    values(run_ranks(rank_saves_shards, 4, checkpoint, "tp-fsdp", tmp_path, timeout=LIMIT))
+    single = AutoModelForCausalLM.from_pretrained(checkpoint)
+    tokens = single.generate(input_ids=prompts(), max_new_tokens=NEW_TOKENS, do_sample=False)
+    for mode in ("fsdp", "tp"):
+        for result in values(run_ranks(rank_loads_shards, 2, tmp_path, mode, timeout=LIMIT)):
+            assert torch.equal(result, tokens)
 
 
 def train(model: PreTrainedModel, parts: torch.Tensor) -> list[torch.Tensor]:
@@ -172,7 +202,9 @@ def single_process(checkpoints: Path) -> Callable[[str], tuple[list[float], dict
     return run
 
 
-@pytest.mark.parametrize(("name", "mode"), [case for case in CASES if not case.marks])
+@pytest.mark.parametrize(
+    ("name", "mode"), [*(case for case in CASES if not case.marks), pytest.param("qwen3", "fsdp-offload", id="qwen3-fsdp-offload")]
+)
 def test_training_equals_one_process(
     name: str, mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], tuple[list[float], dict[str, torch.Tensor]]]
 ) -> None:

@@ -79,7 +79,7 @@ def curve(trainer: Trainer, key: str) -> list[float]:
 
 def rank_trains(rank: int, checkpoint: Path, mode: str, output: Path, compiled: bool) -> dict[str, Any]:
     """Trains and saves as every user does."""
-    ranks, data, sizes, own = MODES[mode]
+    _, data, sizes, own = MODES[mode]
     options = {"distributed_config": DistributedConfig(**sizes)} if sizes else {}
     model = AutoModelForCausalLM.from_pretrained(checkpoint, **options)
     trainer = make_trainer(model, output, BATCH // data, torch_compile=compiled, **own)
@@ -130,11 +130,17 @@ def check(results: list[dict[str, Any]], saved: Path, reference: Run) -> None:
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("qwen3", "ddp"), ("qwen3", "tp"), ("qwen3", "fsdp"), ("qwen3", "tp-fsdp"), ("qwen3", "fsdp-config"), ("mixtral", "ep"), ("qwen3_moe", "ep-fsdp")],
+    [
+        ("qwen3", "ddp"),
+        ("qwen3", "tp"),
+        ("qwen3", "fsdp"),
+        ("qwen3", "tp-fsdp"),
+        ("qwen3", "fsdp-config"),
+        ("mixtral", "ep"),
+        ("qwen3_moe", "ep-fsdp"),
+    ],
 )
-def test_trainer_equals_one_process(
-    name: str, mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], Run]
-) -> None:
+def test_trainer_equals_one_process(name: str, mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], Run]) -> None:
     """20 steps in float32: losses, gradient norms and saved weights are one process's."""
     results = values(run_ranks(rank_trains, MODES[mode][0], save(name, checkpoints), mode, tmp_path, False, timeout=LIMIT))
     check(results, tmp_path, single_process(name))

@@ -19,7 +19,7 @@ from .models import BATCH, STEPS, batches, furthest, save
 from .test_hf_trainer import MODES, curve, make_trainer
 
 LIMIT = 240
-LEARNING_RATE = 5e-3
+LEARNING_RATE = 3e-2
 
 
 @pytest.fixture(scope="module")

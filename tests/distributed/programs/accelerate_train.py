@@ -1,4 +1,4 @@
-"""Trains a small model by accelerate alone and writes what came of it to the file in argv[1]: started by `accelerate launch`, or in one process."""
+"""Trains a small model by accelerate alone and writes the result to the file in argv[1]; started by `accelerate launch` or alone."""
 
 import json
 import sys
