@@ -71,7 +71,7 @@ def rank_script(rank: int, name: str) -> None:
 
 
 def rank_main_script(rank: int) -> None:
-    """`test_script`, whose training checks ask for fp16 at their end, which accelerate itself refuses for `neuron`; then what follows them."""
+    """`test_script`, whose training checks ask for fp16 at last, which accelerate refuses for `neuron`; then what follows them."""
     from accelerate.test_utils.scripts import test_script as script
 
     with pytest.raises(ValueError, match="fp16 mixed precision requires a device in"):
@@ -85,9 +85,7 @@ def rank_main_script(rank: int) -> None:
     script.test_reinstantiated_state()
 
 
-FOUR = pytest.param(
-    4, marks=pytest.mark.xfail(strict=True, reason="accelerate 1.15: the script splits two rows and expects one on every rank")
-)
+FOUR = pytest.param(4, marks=pytest.mark.xfail(strict=True, reason="accelerate 1.15: expects one of two rows on every rank"))
 
 
 @pytest.mark.parametrize("ranks", [2, FOUR])
@@ -166,6 +164,6 @@ def test_saved_state(tmp_path: Path) -> None:
 
 
 def test_saved_state_on_the_device(tmp_path: Path) -> None:
-    """Without `map_location` accelerate asks safetensors for the device, which has a list of its own: the limit that docs/limits.md names."""
+    """Without `map_location` accelerate asks safetensors for the device, which does not know it: docs/limits.md."""
     for outcome in run_ranks(rank_state, 2, os.fspath(tmp_path), {}, timeout=LIMIT):
         assert "device neuron" in outcome.error and "is invalid" in outcome.error, report([outcome])

@@ -26,6 +26,10 @@ FLAG_IS_BROKEN = pytest.mark.xfail(
     strict=True, reason="transformers 5.24: enable_expert_parallel alone ends in 'has no tp_plan'; say ep_size"
 )
 
+OFFLOAD_IS_BROKEN = pytest.mark.xfail(
+    strict=True, reason="transformers 5.24 puts the weights on the device; FSDP2's offload wants them on the host and says so"
+)
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -203,7 +207,8 @@ def single_process(checkpoints: Path) -> Callable[[str], tuple[list[float], dict
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [*(case for case in CASES if not case.marks), pytest.param("qwen3", "fsdp-offload", id="qwen3-fsdp-offload")]
+    ("name", "mode"),
+    [*(case for case in CASES if not case.marks), pytest.param("qwen3", "fsdp-offload", id="qwen3-fsdp-offload", marks=OFFLOAD_IS_BROKEN)],
 )
 def test_training_equals_one_process(
     name: str, mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], tuple[list[float], dict[str, torch.Tensor]]]

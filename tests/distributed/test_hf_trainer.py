@@ -146,9 +146,10 @@ def test_trainer_equals_one_process(name: str, mode: str, checkpoints: Path, tmp
     check(results, tmp_path, single_process(name))
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("mode", ["ddp", "tp", "fsdp", "fsdp-config"])
 def test_compiled_trainer_equals_one_process(mode: str, checkpoints: Path, tmp_path: Path, single_process: Callable[[str], Run]) -> None:
     """`torch_compile=True` chooses the backend `neuron` by itself; the numbers are those of one process, not compiled."""
-    results = values(run_ranks(rank_trains, MODES[mode][0], save("qwen3", checkpoints), mode, tmp_path, True, timeout=LIMIT))
+    results = values(run_ranks(rank_trains, MODES[mode][0], save("qwen3", checkpoints), mode, tmp_path, True, timeout=3 * LIMIT))
     check(results, tmp_path, single_process("qwen3"))
     assert all(result["graphs"] > 0 for result in results)
