@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("startup", "operators", "transfer", "eager", "decode", "loading", "soak")
+NAMES = ("startup", "operators", "transfer", "eager", "decode", "loading", "collectives", "soak")
 
 
 def main() -> int:

@@ -21,6 +21,23 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+# Imported once by the server: five seconds of a core that no rank of the Hugging Face tests pays. What is not installed is left out.
+PRELOADED = (
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.fsdp",
+    "torch._dynamo",
+    "pytest",
+    "transformers.trainer",
+    "transformers.distributed.mixin",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.mixtral.modeling_mixtral",
+    "transformers.models.qwen3.modeling_qwen3",
+    "transformers.models.qwen3_moe.modeling_qwen3_moe",
+    "accelerate",
+    "datasets",
+    "peft",
+    "trl.trainer.sft_trainer",
+)
 
 
 def free_port() -> int:
@@ -46,7 +63,7 @@ class Outcome:
 
 def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "torch.distributed.fsdp"])
+    context.set_forkserver_preload(list(PRELOADED))
     return context
 
 
