@@ -21,6 +21,8 @@ from .test_hf_examples import run
 PROGRAM = ROOT / "tests" / "distributed" / "programs" / "accelerate_train.py"
 LIMIT = 240
 
+pytestmark = pytest.mark.extra
+
 
 def launch(*options: str, timeout: float = 300) -> str:
     """Output of `accelerate launch`."""

@@ -80,7 +80,8 @@ def subgroups(rank: int) -> list[str]:
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     if total(pairs[rank // 2]) != 2:
         faults.append("pairs")
-    # Overlapping groups; then two made by their members alone, as many by each rank (torch names such groups by their ranks and the number of groups so far).
+    # Overlapping groups; then two made by their members alone, as many by each rank: torch names such groups by their ranks and the
+    # number of groups so far.
     wanted = [[0, 1, 2], [1, 2, 3], [0, 3]]
     made = [dist.new_group(ranks) for ranks in wanted]
     for ranks, group in zip(wanted, made, strict=True):
