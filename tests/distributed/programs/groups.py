@@ -177,6 +177,7 @@ def works(rank: int) -> list[str]:
             faults.append("any source: not everybody")
     else:
         dist.send(torch.full((1,), float(rank), device="neuron"), 0)
+    dist.barrier()  # what follows has the same tag
     operations = [
         dist.P2POp(dist.isend, torch.full((50_000,), float(rank), device="neuron"), right),
         dist.P2POp(dist.irecv, large := torch.empty(50_000, device="neuron"), left),
