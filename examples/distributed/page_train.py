@@ -1,7 +1,7 @@
 # torchrun --nproc_per_node=4 examples/distributed/page_train.py
-"""The last example of transformers' "AWS Trainium" page: tensor parallel x FSDP2 by `DistributedConfig`, trained by `Trainer` as it is.
+"""After the last example of transformers' "AWS Trainium" page: tensor parallel x FSDP2 by `DistributedConfig`, trained by `Trainer` as it is.
 
-Only the model is another one: tiny, with random weights, made on the spot. `--model` takes any folder or hub name.
+The model is tiny, with random weights, made on the spot. `--model` takes any folder or hub name.
 """
 
 from __future__ import annotations
