@@ -1,5 +1,5 @@
 # torchrun --nproc_per_node=4 examples/distributed/page_train.py
-"""After the last example of transformers' "AWS Trainium" page: tensor parallel x FSDP2 by `DistributedConfig`, trained by `Trainer` as it is.
+"""After the last example of transformers' "AWS Trainium" page: tensor parallel x FSDP2 by `DistributedConfig`, trained by `Trainer`.
 
 The model is tiny, with random weights, made on the spot. `--model` takes any folder or hub name.
 """

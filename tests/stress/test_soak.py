@@ -43,7 +43,7 @@ def soak(warm_up: int, *arguments: str) -> dict[str, Any]:
 def soak_beside_cpu(warm_up: int, minutes: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """The soak on the device, and as many rounds of its compiled functions on the CPU.
 
-    Only compiling makes a process grow, on the CPU too: Dynamo and AOTAutograd keep some 740 Python objects and 200 KiB of the eight graphs
+    Compiling makes a process grow, on the CPU too: Dynamo and AOTAutograd keep some 740 Python objects and 200 KiB of the eight graphs
     of a compiling round, also after `torch._dynamo.reset()`. Training and generation stay below 1 KiB a round on both.
     """
     figures = soak(warm_up, "--minutes", str(minutes))
