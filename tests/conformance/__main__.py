@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS_FOR_A_CASE = 600
 
 
-def run_part(tier: str, part: int, parts: int, expression: str | None) -> None:
+def run_part(tier: str, part: int, parts: int, selection: list[str]) -> None:
     """Run one part to its end, through any number of crashes."""
     results = Results(tier)
     while True:
@@ -42,7 +42,7 @@ def run_part(tier: str, part: int, parts: int, expression: str | None) -> None:
             "ignore",
         ]
         command += ["--tier", tier, "--shard", f"{part}/{parts}", "--resume", f"--timeout={SECONDS_FOR_A_CASE}"]
-        command += ["-k", expression] if expression else []
+        command += selection
         finished = subprocess.run(
             command,
             cwd=ROOT,
@@ -62,10 +62,10 @@ def run_part(tier: str, part: int, parts: int, expression: str | None) -> None:
         marker.unlink()
 
 
-def run(tier: str, jobs: int, parts: int, expression: str | None) -> None:
+def run(tier: str, jobs: int, parts: int, selection: list[str]) -> None:
     """Run all parts, `jobs` at a time, with a progress bar."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool, tqdm(total=parts, unit="part", desc=f"conformance, {tier} tier") as bar:
-        waiting = [pool.submit(run_part, tier, part, parts, expression) for part in range(1, parts + 1)]
+        waiting = [pool.submit(run_part, tier, part, parts, selection) for part in range(1, parts + 1)]
         for done in concurrent.futures.as_completed(waiting):
             done.result()
             bar.update()
@@ -93,6 +93,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parts at a time (default: the number of CPUs)")
     parser.add_argument("--parts", type=int, help="number of parts (default: 2 a job for quick, 16 a job for full)")
     parser.add_argument("-k", dest="expression", help="pytest's -k: only cases whose id matches")
+    parser.add_argument("--missing", action="store_true", help="only cases that have not passed with any build")
     parser.add_argument(
         "--fresh", action="store_true", help="forget outcomes of earlier runs with this build; without it a run goes on where it ended"
     )
@@ -106,7 +107,8 @@ def main() -> int:
         Results(options.tier).file.unlink(missing_ok=True)
     Results(options.tier).forget_failures()
     started = time.monotonic()
-    run(options.tier, options.jobs, options.parts or options.jobs * (2 if options.tier == "quick" else 16), options.expression)
+    selection = (["-k", options.expression] if options.expression else []) + (["--any-build"] if options.missing else [])
+    run(options.tier, options.jobs, options.parts or options.jobs * (2 if options.tier == "quick" else 16), selection)
     totals, bad = summary(options.tier)
     for line in bad:
         print(line)

@@ -1,6 +1,7 @@
 """Options of the suite, one test item for each case, and outcomes on disk.
 
-`--tier quick` (default) or `full`; `--shard 2/5`; `--resume`: cases that have an outcome with this very build are not run again.
+`--tier quick` (default) or `full`; `--shard 2/5`; `--resume`: cases that have an outcome with this very build are not run again;
+`--any-build`: nor those that have passed with another one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 
 from .case import Case, all_cases
 from .expectations import expectation_for
-from .results import Recorder, Results
+from .results import Recorder, Results, good_rows_of_any_build
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tier", choices=("quick", "full"), default="quick", help="quick: a few samples and dtypes; full: everything")
     group.addoption("--shard", default="1/1", help="K/N: only the K-th of N parts")
     group.addoption("--resume", action="store_true", help="skip cases whose outcome with this build is on disk")
+    group.addoption("--any-build", action="store_true", help="skip cases that have passed with any build")
 
 
 def shard(config: pytest.Config) -> tuple[int, int]:
@@ -34,6 +36,8 @@ def chosen(config: pytest.Config) -> Iterable[Case]:
     part, parts = shard(config)
     tier = config.getoption("--tier")
     known = Results(tier).rows() if config.getoption("--resume") else {}
+    if config.getoption("--any-build"):
+        known |= good_rows_of_any_build(tier)
     for case in all_cases(quick=tier == "quick"):
         if zlib.crc32(case.subject.encode()) % parts == part - 1 and case.id not in known:
             yield case

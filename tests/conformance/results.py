@@ -66,6 +66,12 @@ def latest_rows(tier: str) -> dict[str, dict[str, Any]]:
     return rows
 
 
+def good_rows_of_any_build(tier: str) -> dict[str, dict[str, Any]]:
+    """The rows of `latest_rows` that need no attention and whose template is still the one that ran."""
+    rows = latest_rows(tier)
+    return {case: row for case, row in rows.items() if row["outcome"] in GOOD and row["code"] == template_digest(case.partition("/")[0])}
+
+
 class Results:
     """The outcomes of one tier with the present build."""
 

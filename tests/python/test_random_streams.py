@@ -2,6 +2,7 @@
 
 import pickle
 import struct
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -272,3 +273,14 @@ def test_scalars_and_single_elements():
     assert torch.empty((), device=DEVICE).normal_().shape == ()
     assert torch.rand(1, device=DEVICE).item() < 1
     assert torch.bernoulli(torch.ones((), device=DEVICE)).item() == 1
+
+
+def test_large_fills_use_several_threads():
+    torch.set_num_threads(2)
+    tensor = torch.empty(20_000_000, device=DEVICE)
+    tensor.normal_()  # the pool starts, the pages are there
+    whole, own = time.process_time(), time.thread_time()
+    for _ in range(5):
+        tensor.normal_()
+    whole, own = time.process_time() - whole, time.thread_time() - own
+    assert own < 0.75 * whole, f"the calling thread did {own:.2f} of {whole:.2f} s"
