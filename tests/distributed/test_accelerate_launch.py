@@ -79,6 +79,7 @@ def rank_main_script(rank: int) -> None:
     with pytest.raises(ValueError, match="fp16 mixed precision requires a device in"):
         script.main()
     AcceleratorState._reset_state()
+    Accelerator()
     with pytest.raises(ValueError, match="fp16 mixed precision requires a device in"):
         script.training_check(use_seedable_sampler=True)
     AcceleratorState._reset_state()

@@ -91,3 +91,9 @@ def test_interleaved_pipeline():
 def test_collectives_in_compiled_graphs():
     for faults in values(run_ranks(frameworks.functional_in_graph, 2, timeout=200)):
         assert not faults
+
+
+def test_context_parallel_is_refused_by_torch():
+    """docs/limits.md: PyTorch's tables know the attention operators of CUDA only."""
+    for message in values(run_ranks(frameworks.context_in_parallel, 2, timeout=200)):
+        assert "does not have a sharding strategy registered" in message

@@ -473,3 +473,18 @@ def functional_in_graph(rank: int) -> list[str]:
             if not torch.equal(a.cpu(), b.cpu()):
                 faults.append(f"{name} {index}: {a.cpu()} {b.cpu()}")
     return faults
+
+
+def context_in_parallel(rank: int) -> str:
+    """What attention says under context parallelism."""
+    from torch.distributed.tensor.experimental import context_parallel
+
+    start()
+    mesh = init_device_mesh("neuron", (dist.get_world_size(),))
+    query, key, value = (torch.randn(2, 4, 16, 8, device="neuron") for _ in range(3))
+    try:
+        with context_parallel(mesh, buffers=[query, key, value], buffer_seq_dims=[2, 2, 2]):
+            F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    except NotImplementedError as error:
+        return str(error)
+    return "it works"
