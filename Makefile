@@ -7,7 +7,7 @@ export PATH := $(BIN):$(PATH)
 export HF_HUB_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance distributed ecosystem fuzz stress lint format sanitize sanitize-plugin bench docs clean
+.PHONY: help setup build demo check test test-cpp test-conformance test-python conformance distributed ecosystem fuzz stress lint format sanitize sanitize-plugin bench bench-peers docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -89,6 +89,10 @@ sanitize-plugin: setup ## the plugin under ASan and UBSan: tests/python (a build
 
 bench: build ## the benchmarks of benchmarks/, as ratios with their bars
 	$(BIN)/python -m benchmarks
+
+bench-peers: build ## other engines on this CPU beside `neuron` (installs OpenVINO into build/peers)
+	test -d build/peers || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/peers openvino==2026.4.1
+	$(BIN)/python -m benchmarks peers
 
 docs: setup ## regenerate docs/operators.md and the operator digest that a test compares
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python tools/opgen/generate.py --table src/torch/ops/table.yaml --docs docs/operators.md --digest tools/opgen/expected_ops.txt

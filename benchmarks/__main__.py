@@ -6,15 +6,19 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("startup", "operators", "transfer", "eager", "decode", "loading", "collectives", "soak")
+NAMES = ("startup", "operators", "transfer", "eager", "decode", "language", "encoders", "loading", "collectives", "soak")
+OTHERS = ("peers",)  # only when named
 
 
 def main() -> int:
     """Run the named benchmarks, all by default."""
+    names = f"which to run, of: {', '.join(NAMES + OTHERS)} (default: all but {OTHERS[0]})"
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(NAMES)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(NAMES + OTHERS)} (default: all but {OTHERS[0]})"
+    )
     chosen = parser.parse_args().names or NAMES
-    unknown = sorted(set(chosen) - set(NAMES))
+    unknown = sorted(set(chosen) - {*NAMES, *OTHERS})
     if unknown:
         parser.error(f"unknown benchmark: {', '.join(unknown)}")
     missed = []
