@@ -14,9 +14,7 @@ def main() -> int:
     """Run the named benchmarks, all by default."""
     names = f"which to run, of: {', '.join(NAMES + OTHERS)} (default: all but {OTHERS[0]})"
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(NAMES + OTHERS)} (default: all but {OTHERS[0]})"
-    )
+    parser.add_argument("names", nargs="*", metavar="name", help=names)
     chosen = parser.parse_args().names or NAMES
     unknown = sorted(set(chosen) - {*NAMES, *OTHERS})
     if unknown:
