@@ -66,7 +66,10 @@ def test_loss_parallel():
     check(run_ranks(frameworks.loss_in_parallel, 2, timeout=200))
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=extra)])
+WITH_AOT = pytest.mark.xfail(strict=True, reason='AOTAutograd: backend="aot_eager" gives the same wrong losses')
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=[extra, WITH_AOT])])
 def test_tensor_parallel_with_fsdp2(compiled):
     check(run_ranks(frameworks.tensor_parallel_fsdp, 4, compiled, timeout=300))
 

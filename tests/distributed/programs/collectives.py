@@ -84,12 +84,12 @@ def reduced(tensors: list[torch.Tensor], operation: str) -> torch.Tensor | None:
         result = wide.sum(0)
     elif operation == "avg":
         result = wide.sum(0)
-        # Whole numbers wrap around before they are divided, and the division rounds towards zero.
-        result = (
-            result / len(tensors)
-            if floating or dtype.is_complex
-            else torch.div(result.to(dtype).to(torch.int64), len(tensors), rounding_mode="trunc")
-        )
+        if dtype.is_complex:  # PyTorch's complex division rounds more than once
+            result = torch.view_as_complex(torch.view_as_real(result) / len(tensors))
+        elif floating:
+            result = result / len(tensors)
+        else:  # Whole numbers wrap around before they are divided, and the division rounds towards zero.
+            result = torch.div(result.to(dtype).to(torch.int64), len(tensors), rounding_mode="trunc")
     elif operation == "product":
         result = wide.prod(0)
     else:
