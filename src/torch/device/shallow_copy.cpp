@@ -9,28 +9,16 @@ namespace neuron::device {
 namespace {
 
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
-  // PyTorch's own answer knows only the devices in its tree. As with those, tensors of the device and of the CPU are of one kind if both
-  // are dense, both COO, or both compressed sparse.
-  const auto of_cpu_or_device = [](const at::Tensor& tensor) {
-    return tensor.key_set().has_any(c10::DispatchKeySet({c10::BackendComponent::CPUBit, c10::BackendComponent::PrivateUse1Bit}));
+  // PyTorch's own answer knows only the devices in its tree. As with those, dense tensors of the device and of the CPU are of one kind.
+  const auto dense = [](const at::Tensor& tensor) {
+    const auto keys = tensor.key_set();
+    return keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Dense)) &&
+           keys.has_any(c10::DispatchKeySet({c10::BackendComponent::CPUBit, c10::BackendComponent::PrivateUse1Bit}));
   };
-  const auto both = [&](c10::DispatchKey kind) { return self.key_set().has(kind) && from.key_set().has(kind); };
-  if (of_cpu_or_device(self) && of_cpu_or_device(from)) {
-    const bool compressed = both(c10::DispatchKey::SparseCsr);
-    if (both(c10::DispatchKey::Dense) || both(c10::DispatchKey::Sparse) || compressed) {
-      return true;
-    }
-  }
-  return at::native::_has_compatible_shallow_copy_type(self, from);
+  return (dense(self) && dense(from)) || at::native::_has_compatible_shallow_copy_type(self, from);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type); }
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
-  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
-}
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
-  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
-}
 
 }  // namespace
 }  // namespace neuron::device
