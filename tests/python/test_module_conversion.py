@@ -62,4 +62,9 @@ def test_data_of_another_kind_is_refused() -> None:
     with pytest.raises(RuntimeError, match="incompatible tensor type"):
         tensor.data = torch.eye(2).to_sparse()
     with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        tensor.data = torch.eye(2, device="neuron").to_sparse()
+    sparse = torch.eye(2, device="neuron").to_sparse()
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        sparse.data = torch.eye(2, device="neuron")
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
         tensor.data = torch.empty(2, device="meta")

@@ -321,7 +321,7 @@ def test_operator_without_any_kernel_names_itself_and_the_device():
         with pytest.raises(NotImplementedError, match=r"neuron_test::nothing.*neuron"):
             torch.ops.neuron_test.nothing(torch.ones(1, device=DEVICE))
     with pytest.raises(NotImplementedError, match="neuron"):
-        torch.ones(2, 2, device=DEVICE).to_sparse()
+        torch.ones(2, 2, device=DEVICE).to_mkldnn()
 
 
 def test_failed_operator_leaves_the_device_usable():
@@ -345,8 +345,8 @@ def test_numpy_of_a_device_tensor_is_the_usual_error():
 
 
 def test_layouts_and_pinning_that_the_device_does_not_have():
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"dense|sparse|SparseCsr|neuron"):
-        torch.empty(2, 2, device=DEVICE, layout=torch.sparse_coo)
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"dense|Mkldnn|neuron"):
+        torch.empty(2, 2, device=DEVICE, layout=torch._mkldnn)
     with pytest.raises(RuntimeError, match="pinned"):
         torch.empty(2, device=DEVICE, pin_memory=True)
     with pytest.raises(RuntimeError, match="negative"):

@@ -17,7 +17,7 @@ OPGEN = ROOT / "tools" / "opgen"
 TABLE = ROOT / "src" / "torch" / "ops" / "table.yaml"
 sys.path.insert(0, str(OPGEN))
 
-from opgen.catalog import Operator, Signature, Wheel, load_catalog  # noqa: E402
+from opgen.catalog import SPARSE_LAYOUTS, Operator, Signature, Wheel, load_catalog  # noqa: E402
 from opgen.docs import read_verified, render_digest, render_docs  # noqa: E402
 from opgen.emit import render, write_if_changed  # noqa: E402
 from opgen.errors import OpgenError  # noqa: E402
@@ -141,6 +141,20 @@ def test_no_view_is_aliased(plan: Plan) -> None:
     assert not views
 
 
+def test_sparse_kernels_are_those_of_the_cpu(plan: Plan) -> None:
+    """Whatever the wheel has for sparse CPU tensors, and nothing else, is registered for the device's."""
+    for layout in SPARSE_LAYOUTS:
+        planned = {name for name, decisions in plan.sparse.items() if any(decision.layout == layout for decision in decisions)}
+        on_cpu = {name for name in plan.decisions if has_kernel(name, f"{layout}CPU")}
+        assert planned == on_cpu
+        assert {name for name in plan.decisions if has_kernel(name, f"{layout}PrivateUse1")} == on_cpu
+
+
+def test_no_random_sparse_operator_runs_the_cpu_generator(plan: Plan) -> None:
+    aliased = [name for name, decisions in plan.sparse.items() if any(not decision.function for decision in decisions)]
+    assert not [name for name in aliased if torch.Tag.nondeterministic_seeded in overload(name).tags]
+
+
 # --- what is generated ---
 
 
@@ -153,7 +167,9 @@ def test_each_registered_operator_is_registered_once_under_its_index(plan: Plan)
     )
     expected = {name for name, decision in plan.decisions.items() if decision.strategy in REGISTERED}
     assert sorted(name for name, _ in registrations) == sorted(expected)
-    assert all(names[int(index)][0] == name for name, index in registrations)
+    sparse = re.findall(r'library\.impl\("([\w.]+)", .*?(?:run_sparse|SparseMembersKernel)<(\d+), ', files["ops_sparse.cpp"])
+    assert sorted(name for name, _ in sparse) == sorted(name for name, decisions in plan.sparse.items() for _ in decisions)
+    assert all(names[int(index)][0] == name for name, index in [*registrations, *sparse])
     assert {name for name, host in names if host == "true"} == {d.operator.name for d in plan.indexed if d.host_on_trainium}
 
 
@@ -173,7 +189,7 @@ def test_registered_operators_are_counted(plan: Plan) -> None:
 
 
 def test_shards_are_balanced(plan: Plan) -> None:
-    counts = [text.count("library.impl(") for name, text in render(plan, 8).items() if name.startswith("ops_")]
+    counts = [text.count("library.impl(") for name, text in render(plan, 8).items() if re.match(r"ops_\d", name)]
     assert len(counts) == 8
     assert max(counts) < 1.5 * min(counts)
 
@@ -259,6 +275,8 @@ def test_inputs_are_listed() -> None:
         ("  copy_: copy_\n", "  copy_: copy_\n  matmul: matmul\n", r"'matmul' is CompositeImplicitAutograd"),
         ("  - as_strided\n", "", r"view operator 'as_strided'"),
         ("  - as_strided\n", "  - as_strided\n  - select.int\n", r"'select.int' has no CPU kernel"),
+        ("sparse_members:\n", "sparse_members:\n  - exp\n", r"'sparse_members'.*'exp' has no kernel for sparse"),
+        ("  - normal_\n", "", r"random operator 'normal_'.*'sparse_members'"),
         ("deterministic:\n", "deterministic:\n  exp: exact\n", r"'exp' is not tagged as random"),
         ("mixed_devices:\n", "mixed_devices:\n  - view\n", r"'mixed_devices'.*'view' runs as metadata"),
         ("host_on_trainium:\n", "host_on_trainium:\n  - {source: none, ops: [frobnicate_*]}\n", r"'frobnicate_\*' matches no operator"),

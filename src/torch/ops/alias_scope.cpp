@@ -8,6 +8,7 @@
 
 #include "runtime/current_device.h"
 #include "torch/device/device_allocator.h"
+#include "torch/ops/sparse_alias.h"
 
 namespace neuron::ops {
 
@@ -103,8 +104,11 @@ at::Tensor AliasScope::adopt(at::Tensor result) {
     return result;
   }
   const auto& impl = *result.unsafeGetTensorImpl();
-  TORCH_CHECK_NOT_IMPLEMENTED(impl.layout() == c10::kStrided,
-                              "the neuron device has dense tensors only, but an operator made a tensor with layout ", impl.layout());
+  if (C10_UNLIKELY(impl.layout() != c10::kStrided)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(is_sparse_layout(impl.layout()), "the neuron device has dense and sparse tensors, but an operator made one "
+                                "with layout ", impl.layout());
+    return adopt_sparse(*this, result, device_);
+  }
   auto* storage = impl.unsafe_storage().unsafeGetStorageImpl();
   for (auto index = mark_; index < pool_.depth(); ++index) {
     auto& slot = pool_.slot(index);

@@ -17,6 +17,7 @@ from . import (
     modules_state,  # noqa: F401
     optimizers,  # noqa: F401
     out,  # noqa: F401
+    sparse,  # noqa: F401
     values,  # noqa: F401
     variants,  # noqa: F401
 )

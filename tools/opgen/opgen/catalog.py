@@ -20,10 +20,13 @@ from torchgen.model import BackendIndex, DispatchKey, NativeFunction
 
 from .errors import OpgenError
 
+# Beginnings of the dispatch keys (`SparseCPU`, `SparsePrivateUse1`).
+SPARSE_LAYOUTS = ("Sparse", "SparseCsr")
+
 
 @dataclass(frozen=True)
 class Signature:
-    """The dispatcher's C++ signature of an operator, SymInt already lowered to int64_t."""
+    """The dispatcher's C++ signature of an operator."""
 
     returns: str
     argument_types: tuple[str, ...]
@@ -40,12 +43,16 @@ class Signature:
 
 
 class Operator:
-    """One overload, e.g. `add.out`. `cpu` tells whether PyTorch has a CPU kernel for it, its own or through its structured out variant."""
+    """One overload, e.g. `add.out`. `cpu` tells whether PyTorch has a CPU kernel for it, its own or through its structured out variant.
 
-    def __init__(self, function: NativeFunction, cpu_kernel: str | None, cpu: bool) -> None:
+    `sparse` names its kernels for sparse CPU tensors by layout: COO ("Sparse"), and CSR with its relatives ("SparseCsr").
+    """
+
+    def __init__(self, function: NativeFunction, cpu_kernel: str | None, cpu: bool, sparse: dict[str, str]) -> None:
         self._function = function
         self.cpu_kernel = cpu_kernel
         self.cpu = cpu
+        self.sparse = sparse
         self.name = str(function.func.name)
 
     @property
@@ -86,11 +93,19 @@ class Operator:
     @cached_property
     def signature(self) -> Signature:
         """What the dispatcher calls a kernel of this operator with."""
+        return self._signature(symint=False)
+
+    @cached_property
+    def symbolic_signature(self) -> Signature:
+        """The same for a kernel that takes SymInt."""
+        return self._signature(symint=True)
+
+    def _signature(self, *, symint: bool) -> Signature:
         with local.parametrize(
             use_const_ref_for_mutable_tensors=self._function.use_const_ref_for_mutable_tensors,
             use_ilistref_for_tensor_lists=self._function.part_of_structured_group,
         ):
-            dispatcher = DispatcherSignature.from_schema(self._function.func, symint=False)
+            dispatcher = DispatcherSignature.from_schema(self._function.func, symint=symint)
             arguments = dispatcher.arguments()
             return Signature(dispatcher.returns_type().cpp_type(), tuple(a.type for a in arguments), tuple(a.name for a in arguments))
 
@@ -136,10 +151,12 @@ def load_catalog(wheel: Wheel) -> dict[str, Operator]:
     parsed = parse_native_yaml(str(wheel.native_functions), str(wheel.tags))
     by_name = {function.func.name: function for function in parsed.native_functions}
     cpu: BackendIndex = parsed.backend_indices[DispatchKey.CPU]
+    layouts = {layout: parsed.backend_indices[DispatchKey.parse(f"{layout}CPU")] for layout in SPARSE_LAYOUTS}
     operators = {}
     for function in parsed.native_functions:
         metadata = cpu.get_kernel(function)
         delegate = by_name[function.structured_delegate] if function.structured_delegate is not None else None
         has_cpu = metadata is not None or (delegate is not None and cpu.has_kernel(delegate))
-        operators[str(function.func.name)] = Operator(function, metadata.kernel if metadata else None, has_cpu)
+        sparse = {layout: kernel.kernel for layout, index in layouts.items() if (kernel := index.get_kernel(function)) is not None}
+        operators[str(function.func.name)] = Operator(function, metadata.kernel if metadata else None, has_cpu, sparse)
     return dict(sorted(operators.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from .catalog import SPARSE_LAYOUTS
 from .strategy import Decision, Plan, Strategy
 from .table import Table
 
@@ -18,8 +19,12 @@ _MEANING = {
 
 
 def render_digest(plan: Plan) -> str:
-    """One line `operator strategy` for every operator of the wheel, sorted."""
-    return "".join(f"{name} {plan.decisions[name].strategy.value}\n" for name in sorted(plan.decisions))
+    """One line `operator strategy` for every operator of the wheel, sorted; with `+layout` for each sparse layout that it runs on."""
+
+    def sparse(name: str) -> str:
+        return "".join(f"+{decision.layout}" + (":members" if decision.function else "") for decision in plan.sparse.get(name, ()))
+
+    return "".join(f"{name} {plan.decisions[name].strategy.value}{sparse(name)}\n" for name in sorted(plan.decisions))
 
 
 def read_verified(file: Path) -> dict[str, list[str]]:
@@ -55,6 +60,22 @@ def _families(plan: Plan, verified: dict[str, list[str]]) -> list[str]:
                 lines.append(
                     f"| `{root}` | {strategy.value} | {_names(strategies[strategy])} | {_verified(strategies[strategy], verified)} |"
                 )
+    return lines
+
+
+_LAYOUTS = {"Sparse": "COO", "SparseCsr": "CSR, CSC, BSR, BSC"}
+
+
+def _sparse(plan: Plan) -> list[str]:
+    lines = ["| layout | how | operators |", "|---|---|---|"]
+    for layout in SPARSE_LAYOUTS:
+        for members, how in ((False, "kernel on aliases"), (True, "as it is")):
+            names = [
+                name
+                for name, decisions in plan.sparse.items()
+                if any(decision.layout == layout and bool(decision.function) is members for decision in decisions)
+            ]
+            lines.append(f"| {_LAYOUTS[layout]} | {how} | {', '.join(f'`{name}`' for name in sorted(names))} |")
     return lines
 
 
@@ -103,6 +124,13 @@ def render_docs(plan: Plan, table: Table, torch_version: str, verified: dict[str
         "They run on the `neuron` device here; `torch.neuron.get_fallback_ops()` lists them after use, as on Trainium.",
         "",
         *_host(plan, table),
+        "",
+        "## Sparse tensors",
+        "",
+        "Operators with a kernel for sparse CPU tensors run it on a sparse alias, whose indices and values are aliases of the device's; those",
+        "that only make, hand out or copy indices and values run as they are. Others are decomposed, or raise the CPU's `NotImplementedError`.",
+        "",
+        *_sparse(plan),
         "",
         "## Operators that raise an error",
         "",

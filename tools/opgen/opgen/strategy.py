@@ -39,16 +39,27 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class SparseDecision:
+    """How an operator runs on sparse tensors of one layout: PyTorch's kernel on aliases, or `function` of `header` on device tensors."""
+
+    layout: str
+    function: str = ""
+    header: str = ""
+    symbolic: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """All decisions in alphabetical order, and the registered ones in OpIndex order.
 
-    `indexed` starts with every operator that has a CPU kernel (whatever its strategy) and ends with native operators that have none, so
-    moving an operator between strategies, or adding a native one, leaves almost every index alone and rebuilds one shard.
+    `indexed` starts with every operator that has a CPU kernel (whatever its strategy) and ends with native and sparse operators that have
+    none, so moving an operator between strategies, or adding a native one, leaves almost every index alone and rebuilds one shard.
     """
 
     decisions: dict[str, Decision]
     indexed: tuple[Decision, ...]
     cpu_count: int
+    sparse: dict[str, tuple[SparseDecision, ...]]
 
 
 def _decide(operator: Operator, table: Table) -> tuple[Strategy, str]:
@@ -63,7 +74,9 @@ def _decide(operator: Operator, table: Table) -> tuple[Strategy, str]:
     if reason is not None:
         return Strategy.ERROR, reason
     if not operator.cpu:
-        return (Strategy.COMPOSITE, "") if operator.composite else (Strategy.ERROR, "PyTorch has no CPU kernel and no decomposition")
+        if operator.composite:
+            return Strategy.COMPOSITE, ""
+        return Strategy.ERROR, "PyTorch has it for sparse tensors only" if operator.sparse else "PyTorch has no CPU kernel and no decomposition"
     if operator.view:
         raise OpgenError(f"view operator '{name}' has a CPU kernel: list it under 'metadata', 'native' or 'error' in the table")
     if operator.random and name not in table.deterministic:
@@ -90,6 +103,21 @@ def _resolve(operator: Operator, strategy: Strategy, table: Table, include: Path
     return f"{namespace}::{name}", header
 
 
+def _decide_sparse(operator: Operator, table: Table, include: Path) -> tuple[SparseDecision, ...]:
+    if operator.name not in table.sparse_members:
+        if operator.sparse and operator.random:
+            raise OpgenError(f"random operator '{operator.name}' must not run the CPU's generator: list it under 'sparse_members' in the table")
+        return tuple(SparseDecision(layout) for layout in operator.sparse)
+    decisions = []
+    header = f"ATen/ops/{operator.root}_native.h"
+    for layout, kernel in operator.sparse.items():
+        symbolic = kernel.endswith("_symint")
+        if not declares(include / header, kernel, operator.symbolic_signature if symbolic else operator.signature):
+            raise OpgenError(f"sparse operator '{operator.name}': {header} does not declare at::native::{kernel} as the dispatcher calls it")
+        decisions.append(SparseDecision(layout, f"at::native::{kernel}", header, symbolic))
+    return tuple(decisions)
+
+
 def _check_host_patterns(decisions: dict[str, Decision], table: Table) -> None:
     """Refuse patterns that name only decomposed operators: those are not counted, so they would never be reported."""
     registered = [decision.operator for decision in decisions.values() if decision.strategy in REGISTERED]
@@ -111,5 +139,7 @@ def make_plan(catalog: dict[str, Operator], table: Table, include: Path) -> Plan
         decisions[name] = Decision(operator, strategy, reason, function, header, mixed, table.runs_on_host(operator))
     _check_host_patterns(decisions, table)
     cpu = [decision for decision in decisions.values() if decision.operator.cpu]
-    extra = [decision for decision in decisions.values() if not decision.operator.cpu and decision.strategy in REGISTERED]
-    return Plan(decisions, tuple(cpu + extra), len(cpu))
+    without = [decision for decision in decisions.values() if not decision.operator.cpu]
+    extra = [decision for decision in without if decision.strategy in REGISTERED or decision.operator.sparse]
+    sparse = {name: _decide_sparse(operator, table, include) for name, operator in catalog.items() if operator.sparse}
+    return Plan(decisions, tuple(cpu + extra), len(cpu), sparse)

@@ -12,7 +12,7 @@ import yaml
 from .catalog import Operator
 from .errors import OpgenError
 
-_SECTIONS = {"native", "metadata", "error", "deterministic", "mixed_devices", "host_on_trainium"}
+_SECTIONS = {"native", "metadata", "error", "sparse_members", "deterministic", "mixed_devices", "host_on_trainium"}
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -43,6 +43,7 @@ class Table:
     native: dict[str, str]
     metadata: frozenset[str]
     error: tuple[Group, ...]
+    sparse_members: frozenset[str]
     deterministic: dict[str, str]
     mixed_devices: frozenset[str]
     host_on_trainium: tuple[Group, ...]
@@ -83,6 +84,7 @@ def load_table(path: Path, catalog: dict[str, Operator]) -> Table:
         native={str(k): str(v) for k, v in (data.get("native") or {}).items()},
         metadata=frozenset(data.get("metadata") or []),
         error=_groups("error", data.get("error"), "reason"),
+        sparse_members=frozenset(data.get("sparse_members") or []),
         deterministic={str(k): str(v) for k, v in (data.get("deterministic") or {}).items()},
         mixed_devices=frozenset(data.get("mixed_devices") or []),
         host_on_trainium=_groups("host_on_trainium", data.get("host_on_trainium"), "source"),
@@ -97,6 +99,7 @@ def _check(table: Table, catalog: dict[str, Operator]) -> None:
         "native": list(table.native),
         "metadata": sorted(table.metadata),
         "error": errors,
+        "sparse_members": sorted(table.sparse_members),
         "deterministic": list(table.deterministic),
         "mixed_devices": sorted(table.mixed_devices),
     }
@@ -110,6 +113,9 @@ def _check(table: Table, catalog: dict[str, Operator]) -> None:
             if name in strategies:
                 raise OpgenError(f"operator '{name}' is in table sections '{strategies[name]}' and '{section}'; it can have one strategy")
             strategies[name] = section
+    for name in table.sparse_members:
+        if not catalog[name].sparse:
+            raise OpgenError(f"table section 'sparse_members': '{name}' has no kernel for sparse CPU tensors in the installed torch")
     for name in table.deterministic:
         if not catalog[name].random:
             raise OpgenError(f"table section 'deterministic': '{name}' is not tagged as random in the installed torch; drop the entry")
