@@ -1,0 +1,97 @@
+// One row of A times B that lies contiguous along n ([K, N] row by row): y += x[k] * B[k], some rows of B at a time.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/matmul/finish.h"
+#include "kernels/matmul/formats.h"
+#include "kernels/scratch.h"
+
+namespace neuron::kernels {
+namespace {
+
+// Rows of B in a pass over y: their sum is made in registers.
+constexpr int kSweepRows = 8;
+
+// y[0, count) += sum over kRows rows of x[row] * b[row * stride + i].
+template <class Format, int kRows>
+[[gnu::noinline]] void sweep(const std::uint32_t* x, const typename Format::Element* b, std::int64_t stride, std::int64_t count, float* y) {
+  Words factor[kRows];
+  unrolled<kRows>([&](auto row) __attribute__((always_inline)) { factor[row] = Words{} + x[row]; });
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    auto sum = load<Floats>(y + i);
+    unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
+      const auto* at = b + row * Format::kStep * stride + i;
+      __builtin_prefetch(at + kRows * Format::kStep * stride, 0, 3);
+      if constexpr (Format::kStep == 2) {
+        __builtin_prefetch(at + (kRows * Format::kStep + 1) * stride, 0, 3);
+      }
+      sum = multiply_words<Format>(sum, factor[row], Format::across(at, at + stride));
+    });
+    store(y + i, sum);
+  }
+  if (i < count) {
+    typename Format::Element edge[2][kLanes] = {};
+    auto sum = load<Floats>(y + i);
+    unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
+      for (int line = 0; line < Format::kStep; ++line) {
+        std::memcpy(edge[line], b + (row * Format::kStep + line) * stride + i, (count - i) * sizeof(typename Format::Element));
+      }
+      sum = multiply_words<Format>(sum, factor[row], Format::across(edge[0], edge[1]));
+    });
+    store(y + i, sum);
+  }
+}
+
+// y[0, count) = x * b for all k; y is padded to whole vectors.
+template <class Format>
+void sweep_all(const std::uint32_t* x, const Operand<Format>& b, std::int64_t column, std::int64_t count, std::int64_t k, float* y) {
+  std::fill_n(y, round_up(count, kLanes), 0.0F);
+  const auto whole = k / Format::kStep;  // words that have all their elements
+  std::int64_t word = 0;
+  for (; word + kSweepRows <= whole; word += kSweepRows) {
+    sweep<Format, kSweepRows>(x + word, b.at(column, word * Format::kStep), b.k_stride, count, y);
+  }
+  for (; word < whole; ++word) {
+    sweep<Format, 1>(x + word, b.at(column, word * Format::kStep), b.k_stride, count, y);
+  }
+  if (whole * Format::kStep < k) {
+    // The last row has no partner.
+    const auto* last = b.at(column, k - 1);
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+      typename Format::Element edge[kLanes] = {};
+      const typename Format::Element zeros[kLanes] = {};
+      const auto width = std::min<std::int64_t>(kLanes, count - i);
+      std::memcpy(edge, last + i, width * sizeof(typename Format::Element));
+      store(y + i, multiply_words<Format>(load<Floats>(y + i), Words{} + x[word], Format::across(edge, zeros)));
+    }
+  }
+}
+
+template <class Format>
+void multiply_by_sweeps(const Matmul& problem, const Operand<Format>& a, const Operand<Format>& b, const Operand<Format>& gate,
+                        Threads& threads) {
+  // y stays in the first level cache.
+  constexpr std::int64_t kChunk = 1024;
+  const auto words = words_of<Format>(problem.k);
+  auto* x = static_cast<std::uint32_t*>(scratch(Scratch::kShared, round_up(words, kLanes) * sizeof(std::uint32_t)));
+  pack<Format, Packed::kRows>(a, 0, 1, 0, problem.k, x, round_up(words, kLanes));
+  const Finisher finisher(problem);
+  threads.run([&](int member, int count) {
+    const auto [begin, end] = share_of(problem.n, 64, member, count);
+    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 2 * kChunk * sizeof(float)));
+    auto* gates = sums + kChunk;
+    for (auto column = begin; column < end; column += kChunk) {
+      const auto width = std::min(end - column, kChunk);
+      sweep_all<Format>(x, b, column, width, problem.k, sums);
+      if (gate.data != nullptr) {
+        sweep_all<Format>(x, gate, column, width, problem.k, gates);
+      }
+      finisher.finish(0, 1, column, width, sums, gate.data != nullptr ? gates : nullptr, kChunk);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace neuron::kernels
