@@ -43,7 +43,8 @@ std::string processor_name() {
   unsigned signature = 0, vendor[3] = {}, unused = 0;
   if (__get_cpuid(0, &unused, &vendor[0], &vendor[2], &vendor[1]) != 0 && __get_cpuid(1, &signature, &unused, &unused, &unused) != 0) {
     name.assign(reinterpret_cast<const char*>(vendor), sizeof vendor);
-    name += "-" + std::to_string(signature);
+    name += '-';
+    name += std::to_string(signature);
   }
 #endif
   return name;

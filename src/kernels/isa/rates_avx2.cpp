@@ -4,6 +4,6 @@
 
 namespace neuron::kernels {
 
-Rate float_rate_avx2() { return {&run_multiply_adds, kMultiplyAddsPerRound}; }
+Rate float_rate_avx2() { return {&run_rounds<MultiplyAdd>, kMultiplyAddsPerRound}; }
 
 }  // namespace neuron::kernels

@@ -36,15 +36,10 @@ using Words = std::uint32_t [[gnu::vector_size(4 * kLanes)]];
 using SignedWords = std::int32_t [[gnu::vector_size(4 * kLanes)]];
 using Halves = std::uint16_t [[gnu::vector_size(2 * kLanes)]];
 
-// Calls f(0), ..., f(kCount - 1) with constants: registers are arrays that are only indexed so. (g++ 12 keeps an array in memory if a loop
-// indexes it when scalars are chosen, also if the loop is unrolled later.)
-template <int kCount, class Function>
-[[gnu::always_inline]] inline void unrolled(Function&& function) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) __attribute__((always_inline)) {
-    (function(std::integral_constant<int, kIndex>{}), ...);
-  }
-  (std::make_integer_sequence<int, kCount>{});
-}
+// Registers are arrays that functions get by reference and index by the constants of a pack expansion: sum[kIndex] = ..., .... If a loop
+// or the capture of a lambda came between, g++ 12 would keep the array in memory.
+template <int kCount>
+constexpr auto kIndices = std::make_integer_sequence<int, kCount>{};
 
 template <class Vector>
 [[gnu::always_inline]] inline Vector load(const void* from) {
@@ -126,18 +121,49 @@ template <class Vector>
   (std::make_integer_sequence<int, kLanes>{});
 }
 
+template <class Vector, int... kIndex>
+[[gnu::always_inline]] inline void copy_vectors(Vector (&to)[kLanes], const Vector (&from)[kLanes], std::integer_sequence<int, kIndex...>) {
+  ((to[kIndex] = from[kIndex]), ...);
+}
+
+template <class Vector, int... kIndex>
+[[gnu::always_inline]] inline void shuffle_rows(Vector (&to)[kLanes], const Vector (&from)[kLanes], std::integer_sequence<int, kIndex...>) {
+  ((to[2 * kIndex] = interleave_lower(from[kIndex], from[kIndex + kLanes / 2]),
+    to[2 * kIndex + 1] = interleave_upper(from[kIndex], from[kIndex + kLanes / 2])),
+   ...);
+}
+
 // Transposes a square of lanes: as many perfect shuffles of the rows as the number of lanes has bits.
 template <class Vector>
 [[gnu::always_inline]] inline void transpose(Vector (&rows)[kLanes]) {
-  constexpr int kRounds = kLanes == 16 ? 4 : kLanes == 8 ? 3 : 2;
-  unrolled<kRounds>([&](auto) __attribute__((always_inline)) {
-    Vector next[kLanes];
-    unrolled<kLanes / 2>([&](auto i) __attribute__((always_inline)) {
-      next[2 * i] = interleave_lower(rows[i], rows[i + kLanes / 2]);
-      next[2 * i + 1] = interleave_upper(rows[i], rows[i + kLanes / 2]);
-    });
-    unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { rows[i] = next[i]; });
-  });
+  constexpr auto kHalf = kIndices<kLanes / 2>;
+  Vector shuffled[kLanes];
+  shuffle_rows(shuffled, rows, kHalf);
+  shuffle_rows(rows, shuffled, kHalf);
+  if constexpr (kLanes == 16) {
+    shuffle_rows(shuffled, rows, kHalf);
+    shuffle_rows(rows, shuffled, kHalf);
+  } else if constexpr (kLanes == 8) {
+    shuffle_rows(shuffled, rows, kHalf);
+    copy_vectors(rows, shuffled, kIndices<kLanes>);
+  }
+}
+
+template <class Vector, int... kIndex>
+[[gnu::always_inline]] inline void load_lines(Vector (&lines)[sizeof...(kIndex)], const void* from, std::int64_t distance,
+                                              std::integer_sequence<int, kIndex...>) {
+  ((lines[kIndex] = load<Vector>(static_cast<const char*>(from) + kIndex * distance)), ...);
+}
+
+// The first `count` of the lines, at a distance of so many bytes.
+template <class Vector, int... kIndex>
+[[gnu::always_inline]] inline void store_lines(const Vector (&lines)[sizeof...(kIndex)], void* to, std::int64_t distance, std::int64_t count,
+                                               std::integer_sequence<int, kIndex...>) {
+  if (count == sizeof...(kIndex)) {
+    (store(static_cast<char*>(to) + kIndex * distance, lines[kIndex]), ...);
+  } else {
+    ((kIndex < count ? store(static_cast<char*>(to) + kIndex * distance, lines[kIndex]) : void()), ...);
+  }
 }
 
 [[gnu::always_inline]] inline float sum_of(Floats value) {

@@ -23,29 +23,34 @@ constexpr int dot_columns(int rows) {
   return kColumns[rows];
 }
 
-// out[i] = the sum of the lanes of sums[i]. Halves of two vectors are added to one vector, until one vector holds all sums.
-template <int kCount>
+template <int kPairs, int... kIndex>
+[[gnu::always_inline]] inline void fold_lanes(Floats (&level)[kLanes], std::integer_sequence<int, kIndex...>) {
+  ((level[kIndex] = interleave_lower(level[kIndex], level[kIndex + kPairs]) + interleave_upper(level[kIndex], level[kIndex + kPairs])), ...);
+}
+
+template <int kFirst, int kCount, int... kIndex>
+[[gnu::always_inline]] inline void take_sums(Floats (&level)[kLanes], const Floats (&sums)[kCount], std::integer_sequence<int, kIndex...>) {
+  ((level[kIndex] = kFirst + kIndex < kCount ? sums[kFirst + kIndex < kCount ? kFirst + kIndex : 0] : Floats{}), ...);
+}
+
+// out[i] = the sum of the lanes of sums[kFirst + i]. Halves of two vectors are added to one vector, until one vector holds all sums:
+// interleaving is a perfect shuffle, so after all rounds lane i holds the sum of vector i.
+template <int kFirst, int kCount>
 [[gnu::always_inline]] inline void sum_lanes(const Floats (&sums)[kCount], float* out) {
-  unrolled<(kCount + kLanes - 1) / kLanes>([&](auto block) __attribute__((always_inline)) {
-    constexpr int kFirst = block * kLanes;
-    Floats level[kLanes];
-    unrolled<kLanes>([&](auto i) __attribute__((always_inline)) {
-      if constexpr (kFirst + i < kCount) {
-        level[i] = sums[kFirst + i];
-      } else {
-        level[i] = Floats{};
-      }
-    });
-    // Interleaving is a perfect shuffle: after all rounds, lane i holds the sum of vector i.
-    constexpr int kRounds = kLanes == 16 ? 4 : kLanes == 8 ? 3 : 2;
-    unrolled<kRounds>([&](auto round) __attribute__((always_inline)) {
-      constexpr int kPairs = kLanes >> (round + 1);
-      unrolled<kPairs>([&](auto i) __attribute__((always_inline)) {
-        level[i] = interleave_lower(level[i], level[i + kPairs]) + interleave_upper(level[i], level[i + kPairs]);
-      });
-    });
-    store(out + kFirst, level[0]);
-  });
+  Floats level[kLanes];
+  take_sums<kFirst>(level, sums, kIndices<kLanes>);
+  if constexpr (kLanes >= 16) {
+    fold_lanes<8>(level, kIndices<8>);
+  }
+  if constexpr (kLanes >= 8) {
+    fold_lanes<4>(level, kIndices<4>);
+  }
+  fold_lanes<2>(level, kIndices<2>);
+  fold_lanes<1>(level, kIndices<1>);
+  store(out, level[0]);
+  if constexpr (kFirst + kLanes < kCount) {
+    sum_lanes<kFirst + kLanes>(sums, out + kLanes);
+  }
 }
 
 // A, converted once: for each row, the vectors of along_dot in order, with zeros behind the end.
@@ -82,54 +87,75 @@ DotRows<Format> convert_dot_rows(const Operand<Format>& a, std::int64_t rows, st
   return {words, stride};
 }
 
+template <int kParts, int... kIndex>
+[[gnu::always_inline]] inline void load_row_words(Words (&value)[sizeof...(kIndex)], const std::uint32_t* from, std::int64_t stride,
+                                                  std::integer_sequence<int, kIndex...>) {
+  ((value[kIndex] = load<Words>(from + kIndex / kParts * stride + kIndex % kParts * kLanes)), ...);
+}
+
+template <int... kIndex>
+[[gnu::always_inline]] inline void clear_dots(Floats (&sum)[sizeof...(kIndex)], std::integer_sequence<int, kIndex...>) {
+  ((sum[kIndex] = Floats{}), ...);
+}
+
+// One step along k of one column, for all rows.
+template <class Format, int kColumns, int kColumn, int... kRow>
+[[gnu::always_inline]] inline void add_column(Floats (&sum)[sizeof...(kRow) * kColumns], const Words (&value)[sizeof...(kRow) * Format::kDotParts],
+                                              const typename Format::Element* b, std::integer_sequence<int, kRow...>) {
+  constexpr int kParts = Format::kDotParts;
+  Words parts[kParts];
+  Format::along_dot(b, parts);
+  ((sum[kRow * kColumns + kColumn] = multiply_words<Format>(sum[kRow * kColumns + kColumn], value[kRow * kParts], parts[0])), ...);
+  if constexpr (kParts == 2) {
+    ((sum[kRow * kColumns + kColumn] = multiply_words<Format>(sum[kRow * kColumns + kColumn], value[kRow * kParts + 1], parts[1])), ...);
+  }
+}
+
+template <class Format, int kRows, int kSums, int kValues, int... kColumn>
+[[gnu::always_inline]] inline void add_columns(Floats (&sum)[kSums], const Words (&value)[kValues], const typename Format::Element* b,
+                                               std::int64_t b_stride, std::integer_sequence<int, kColumn...>) {
+  (add_column<Format, sizeof...(kColumn), kColumn>(sum, value, b + kColumn * b_stride, kIndices<kRows>), ...);
+}
+
+// Lines of columns that come later.
+template <class Element, int... kColumn>
+[[gnu::always_inline]] inline void prefetch_columns(const Element* b, std::int64_t b_stride, std::integer_sequence<int, kColumn...>) {
+  (__builtin_prefetch(b + kColumn * b_stride, 0, 2), ...);
+}
+
+// How far ahead memory is read, in bytes: the time to compute them covers its latency.
+constexpr std::int64_t kDotAhead = 24 << 10;
+
 // sums[row * stride + column] for kRows rows and kColumns columns that begin at `b`.
 template <class Format, int kRows, int kColumns>
 [[gnu::noinline]] void dot_tile(const DotRows<Format>& a, const typename Format::Element* b, std::int64_t b_stride, std::int64_t k,
                                 float* sums, std::int64_t stride) {
   constexpr int kParts = Format::kDotParts;
+  constexpr auto kAllRows = kIndices<kRows * kParts>;
+  constexpr auto kAllColumns = kIndices<kColumns>;
   Floats sum[kRows * kColumns];
-  unrolled<kRows * kColumns>([&](auto i) __attribute__((always_inline)) { sum[i] = Floats{}; });
-  const auto* rows = a.words;
-  const auto multiply = [&](const std::uint32_t* at, const auto& column_at) __attribute__((always_inline)) {
-    Words value[kRows * kParts];
-    if constexpr (kRows > 1) {
-      unrolled<kRows * kParts>([&](auto i) __attribute__((always_inline)) {
-        value[i] = load<Words>(at + i / kParts * a.stride + i % kParts * kLanes);
-      });
-    } else {
-      unrolled<kParts>([&](auto i) __attribute__((always_inline)) { value[i] = load<Words>(at + i * kLanes); });
-    }
-    unrolled<kColumns>([&](auto column) __attribute__((always_inline)) {
-      Words parts[kParts];
-      Format::along_dot(column_at(column), parts);
-      unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
-        unrolled<kParts>([&](auto part) __attribute__((always_inline)) {
-          sum[row * kColumns + column] = multiply_words<Format>(sum[row * kColumns + column], value[row * kParts + part], parts[part]);
-        });
-      });
-    });
-  };
-  const auto whole = k / Format::kDotStep;
-  // The same place in the columns that come next.
-  const auto ahead = kColumns * b_stride;
-  for (std::int64_t step = 0; step < whole; ++step) {
-    unrolled<kColumns>([&](auto column) __attribute__((always_inline)) {
-      __builtin_prefetch(b + column * b_stride + step * Format::kDotStep + ahead, 0, 3);
-    });
-    multiply(rows + step * kParts * kLanes, [&](auto column) __attribute__((always_inline)) {
-      return b + column * b_stride + step * Format::kDotStep;
-    });
+  clear_dots(sum, kIndices<kRows * kColumns>);
+  Words value[kRows * kParts];
+  const auto* words = a.words;
+  const auto tile_bytes = kColumns * b_stride * static_cast<std::int64_t>(sizeof(typename Format::Element));
+  const auto ahead = std::max<std::int64_t>(1, kDotAhead / std::max<std::int64_t>(1, tile_bytes)) * kColumns * b_stride;
+  std::int64_t step = 0;
+  for (; step + Format::kDotStep <= k; step += Format::kDotStep) {
+    prefetch_columns(b + step + ahead, b_stride, kAllColumns);
+    load_row_words<kParts>(value, words, a.stride, kAllRows);
+    add_columns<Format, kRows>(sum, value, b + step, b_stride, kAllColumns);
+    words += kParts * kLanes;
   }
-  if (const auto rest = k - whole * Format::kDotStep; rest != 0) {
+  if (step < k) {
     alignas(64) typename Format::Element edge[kColumns * Format::kDotStep] = {};
     for (int column = 0; column < kColumns; ++column) {
-      std::memcpy(edge + column * Format::kDotStep, b + column * b_stride + whole * Format::kDotStep,
-                  rest * sizeof(typename Format::Element));
+      std::memcpy(edge + column * Format::kDotStep, b + column * b_stride + step, (k - step) * sizeof(typename Format::Element));
     }
-    multiply(rows + whole * kParts * kLanes, [&](auto column) __attribute__((always_inline)) { return edge + column * Format::kDotStep; });
+    load_row_words<kParts>(value, words, a.stride, kAllRows);
+    add_columns<Format, kRows>(sum, value, edge, Format::kDotStep, kAllColumns);
   }
   float flat[(kRows * kColumns + kLanes - 1) / kLanes * kLanes];
-  sum_lanes(sum, flat);
+  sum_lanes<0>(sum, flat);
   for (int row = 0; row < kRows; ++row) {
     for (int column = 0; column < kColumns; ++column) {
       sums[row * stride + column] = flat[row * kColumns + column];
@@ -150,17 +176,19 @@ void dot_columns_of_rows(const DotRows<Format>& a, const Operand<Format>& b, std
   }
 }
 
+template <class Format, int... kIndex>
+void dot_group(const DotRows<Format>& a, int rows, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k, float* sums,
+               std::int64_t stride, std::integer_sequence<int, kIndex...>) {
+  ((rows == kIndex + 1 ? dot_columns_of_rows<Format, kIndex + 1>(a, b, begin, end, k, sums, stride) : void()), ...);
+}
+
 // Any number of rows, in groups that one pass over the columns serves.
 template <class Format>
 void dot_rows(DotRows<Format> a, std::int64_t rows, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k, float* sums,
               std::int64_t stride) {
   while (rows > 0) {
     const int group = static_cast<int>(std::min<std::int64_t>(rows, kDotRows));
-    unrolled<kDotRows>([&](auto i) __attribute__((always_inline)) {
-      if (group == i + 1) {
-        dot_columns_of_rows<Format, i + 1>(a, b, begin, end, k, sums, stride);
-      }
-    });
+    dot_group<Format>(a, group, b, begin, end, k, sums, stride, kIndices<kDotRows>);
     a.words += group * a.stride;
     sums += group * stride;
     rows -= group;

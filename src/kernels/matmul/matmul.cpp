@@ -1,6 +1,7 @@
 // The instruction set, batches, and which operand is A.
 #include "kernels/matmul/matmul.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/matmul/matmul_tables.h"
@@ -68,6 +69,14 @@ Matmul entry_of(const Matmul& problem, std::int64_t index) {
   return entry;
 }
 
+// Whether the work takes longer than waking threads: a few microseconds.
+bool worth_threads(const Matmul& problem) {
+  constexpr double kMultiplyAdds = 1 << 18;
+  constexpr double kElements = 1 << 15;
+  const auto elements = static_cast<double>(problem.batch) * static_cast<double>(problem.k) * static_cast<double>(std::max(problem.m, problem.n));
+  return elements > kElements || elements * static_cast<double>(std::min(problem.m, problem.n)) > kMultiplyAdds;
+}
+
 }  // namespace
 
 void matmul(const Matmul& problem, Threads& threads, Isa isa, Bf16Products products) {
@@ -98,7 +107,8 @@ void matmul(const Matmul& problem, Threads& threads, Isa isa, Bf16Products produ
 }
 
 void matmul(const Matmul& problem, Threads& threads) {
-  matmul(problem, threads, current_isa(), problem.type == DataType::kBFloat16 ? bf16_products() : Bf16Products::kWiden);
+  matmul(problem, worth_threads(problem) ? threads : single_thread(), current_isa(),
+         problem.type == DataType::kBFloat16 ? bf16_products() : Bf16Products::kWiden);
 }
 
 }  // namespace neuron::kernels

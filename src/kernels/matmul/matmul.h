@@ -27,7 +27,7 @@ struct MatrixView {
 
 // A matrix [M, N] that is added; strides of 0 broadcast a row (a bias), a column, or one number. It may be C itself.
 struct Addend {
-  MatrixView view;
+  MatrixView view{};
   DataType type = DataType::kFloat32;
   float scale = 1;
 };
@@ -35,9 +35,9 @@ struct Addend {
 // For every element, in float: activation(scale * product + addend.scale * addend) + residual.scale * residual, rounded once.
 struct Epilogue {
   float scale = 1;
-  Addend addend;  // absent if its data is null: then nothing is read, so NaN does not spread
+  Addend addend{};  // absent if its data is null: then nothing is read, so NaN does not spread
   Activation activation = Activation::kNone;
-  Addend residual;
+  Addend residual{};
 };
 
 struct Matmul {
@@ -47,15 +47,15 @@ struct Matmul {
   std::int64_t k = 0;
   DataType type = DataType::kFloat32;    // of A and B
   DataType c_type = DataType::kFloat32;  // of C
-  MatrixView a;                          // [M, K]
-  MatrixView b;                          // [K, N]
+  MatrixView a{};                        // [M, K]
+  MatrixView b{};                        // [K, N]
   // If set: C = activation(A * B) * (A * gate) with the epilogue's scale on both products; addend and residual are not used.
-  MatrixView gate;
+  MatrixView gate{};
   void* c = nullptr;  // [M, N]; must not overlap A or B
   std::int64_t c_row_stride = 0;
   std::int64_t c_column_stride = 1;
   std::int64_t c_batch_stride = 0;
-  Epilogue epilogue;
+  Epilogue epilogue{};
 };
 
 // No size may be negative; K = 0 means a product of zeros. Throws std::bad_alloc, and what current_isa() and bf16_products() throw.

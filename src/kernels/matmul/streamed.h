@@ -72,9 +72,9 @@ inline void transpose_strip(const float* from, float* to) {
   for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
     for (std::int64_t row = 0; row < kStripWidth; row += kLanes) {
       Floats square[kLanes];
-      unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { square[i] = load<Floats>(from + (row + i) * kPanelWidth + lane); });
+      load_lines(square, from + row * kPanelWidth + lane, kPanelWidth * sizeof(float), kIndices<kLanes>);
       transpose(square);
-      unrolled<kLanes>([&](auto i) __attribute__((always_inline)) { store(to + (lane + i) * kStripWidth + row, square[i]); });
+      store_lines(square, to + lane * kStripWidth + row, kStripWidth * sizeof(float), kLanes, kIndices<kLanes>);
     }
   }
 }

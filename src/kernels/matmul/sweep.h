@@ -13,34 +13,42 @@ namespace {
 // Rows of B in a pass over y: their sum is made in registers.
 constexpr int kSweepRows = 8;
 
-// y[0, count) += sum over kRows rows of x[row] * b[row * stride + i].
+template <int... kRow>
+[[gnu::always_inline]] inline void broadcast_words(Words (&factor)[sizeof...(kRow)], const std::uint32_t* x, std::integer_sequence<int, kRow...>) {
+  ((factor[kRow] = Words{} + x[kRow]), ...);
+}
+
+// The same columns of the rows that come next.
+template <class Element, int... kLine>
+[[gnu::always_inline]] inline void prefetch_rows(const Element* b, std::int64_t stride, std::integer_sequence<int, kLine...>) {
+  (__builtin_prefetch(b + (kLine + static_cast<std::int64_t>(sizeof...(kLine))) * stride, 0, 3), ...);
+}
+
+// The products of one vector of columns.
+template <class Format, int... kRow>
+[[gnu::always_inline]] inline Floats add_row_products(Floats sum, const Words (&factor)[sizeof...(kRow)], const typename Format::Element* b,
+                                                      std::int64_t stride, std::integer_sequence<int, kRow...>) {
+  ((sum = multiply_words<Format>(sum, factor[kRow], Format::across(b + kRow * Format::kStep * stride, b + (kRow * Format::kStep + 1) * stride))),
+   ...);
+  return sum;
+}
+
+// y[0, count) += sum over kRows words of x[row] * b[row * stride + i].
 template <class Format, int kRows>
 [[gnu::noinline]] void sweep(const std::uint32_t* x, const typename Format::Element* b, std::int64_t stride, std::int64_t count, float* y) {
   Words factor[kRows];
-  unrolled<kRows>([&](auto row) __attribute__((always_inline)) { factor[row] = Words{} + x[row]; });
+  broadcast_words(factor, x, kIndices<kRows>);
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    auto sum = load<Floats>(y + i);
-    unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
-      const auto* at = b + row * Format::kStep * stride + i;
-      __builtin_prefetch(at + kRows * Format::kStep * stride, 0, 3);
-      if constexpr (Format::kStep == 2) {
-        __builtin_prefetch(at + (kRows * Format::kStep + 1) * stride, 0, 3);
-      }
-      sum = multiply_words<Format>(sum, factor[row], Format::across(at, at + stride));
-    });
-    store(y + i, sum);
+    prefetch_rows(b + i, stride, kIndices<kRows * Format::kStep>);
+    store(y + i, add_row_products<Format>(load<Floats>(y + i), factor, b + i, stride, kIndices<kRows>));
   }
   if (i < count) {
-    typename Format::Element edge[2][kLanes] = {};
-    auto sum = load<Floats>(y + i);
-    unrolled<kRows>([&](auto row) __attribute__((always_inline)) {
-      for (int line = 0; line < Format::kStep; ++line) {
-        std::memcpy(edge[line], b + (row * Format::kStep + line) * stride + i, (count - i) * sizeof(typename Format::Element));
-      }
-      sum = multiply_words<Format>(sum, factor[row], Format::across(edge[0], edge[1]));
-    });
-    store(y + i, sum);
+    typename Format::Element edge[kRows * Format::kStep * kLanes] = {};
+    for (int line = 0; line < kRows * Format::kStep; ++line) {
+      std::memcpy(edge + line * kLanes, b + line * stride + i, (count - i) * sizeof(typename Format::Element));
+    }
+    store(y + i, add_row_products<Format>(load<Floats>(y + i), factor, edge, kLanes, kIndices<kRows>));
   }
 }
 

@@ -1,7 +1,8 @@
 // The limits of this machine as kernels meet them: reading memory, multiply-adds in registers.
 #pragma once
 
-#include <chrono>
+#include <time.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -10,7 +11,21 @@
 
 namespace neuron::kernels::testing {
 
-inline double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+// Seconds: of the clock on the wall, or of the processor's time that this process used, which other load on the machine does not change
+// (much: it still shares caches and memory).
+class Clock {
+ public:
+  explicit Clock(bool processor_time, int threads) : threads_(processor_time ? threads : 0) {}
+
+  double now() const {
+    timespec time{};
+    clock_gettime(threads_ != 0 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return (static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)) / (threads_ != 0 ? threads_ : 1);
+  }
+
+ private:
+  int threads_;
+};
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
@@ -34,23 +49,23 @@ sum_of_memory(const char* memory, std::size_t bytes) {
 }
 
 // Bytes per second that the team reads from `memory` (aligned to 64 bytes), which should be larger than the caches.
-inline double read_bandwidth(Threads& threads, const char* memory, std::size_t bytes) {
-  static volatile std::uint64_t sink;
-  const auto start = now();
+inline double read_bandwidth(const Clock& clock, Threads& threads, const char* memory, std::size_t bytes) {
+  const auto start = clock.now();
   threads.run([&](int member, int count) {
     const auto [begin, end] = share_of(static_cast<std::int64_t>(bytes), 4096, member, count);
-    sink = sum_of_memory(memory + begin, end - begin);
+    volatile std::uint64_t sink = sum_of_memory(memory + begin, end - begin);
+    (void)sink;
   });
-  return static_cast<double>(bytes) / (now() - start);
+  return static_cast<double>(bytes) / (clock.now() - start);
 }
 
 // Multiply-adds per second of the team.
-inline double multiply_add_rate(Threads& threads, const Rate& rate, double seconds) {
+inline double multiply_add_rate(const Clock& clock, Threads& threads, const Rate& rate, double seconds) {
   std::int64_t rounds = 1000;
   while (true) {
-    const auto start = now();
+    const auto start = clock.now();
     threads.run([&](int, int) { rate.run(rounds); });
-    const auto took = now() - start;
+    const auto took = clock.now() - start;
     if (took >= seconds / 2) {
       return static_cast<double>(rounds) * rate.multiply_adds * threads.count() / took;
     }
