@@ -1,0 +1,9 @@
+// The rate of multiply-adds at this level.
+#include "kernels/isa/rates_impl.h"
+#include "kernels/isa/rates_tables.h"
+
+namespace neuron::kernels {
+
+Rate float_rate_avx512() { return {&run_rounds<MultiplyAdd>, kMultiplyAddsPerRound}; }
+
+}  // namespace neuron::kernels
