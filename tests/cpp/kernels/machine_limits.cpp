@@ -1,0 +1,43 @@
+// Prints the limits of this machine as one line of JSON, for the benchmarks in Python. Not a test.
+//
+// machine_limits [threads]: medians of five rounds. read_bandwidth: bytes a second from memory; float32, bfloat16: operations a second (a
+// multiply-add is two) of the machine's fastest loop for that type.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "kernels/limits.h"
+#include "kernels/thread_team.h"
+
+int main(int argc, char** argv) {
+  using namespace neuron::kernels;
+  using namespace neuron::kernels::testing;
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
+  if (argc > 2 || threads < 1 || threads > 1024) {
+    std::fprintf(stderr, "usage: machine_limits [threads]\n");
+    return 2;
+  }
+  ThreadTeam team(threads);
+  const std::size_t bytes = std::size_t{512} << 20;
+  const std::unique_ptr<char, decltype(&std::free)> memory(static_cast<char*>(std::aligned_alloc(4096, bytes)), std::free);
+  std::memset(memory.get(), 1, bytes);
+  const Clock clock(false, threads);
+  std::array<double, 5> reads{}, floats{}, halves{};
+  for (std::size_t round = 0; round < reads.size(); ++round) {
+    reads[round] = read_bandwidth(clock, team, memory.get(), bytes);
+    floats[round] = 2 * multiply_add_rate(clock, team, float_rate(available_isas().back()), 0.02);
+    halves[round] = available_isas().back() == Isa::kAvx512Bf16
+                        ? std::max(floats[round], 2 * multiply_add_rate(clock, team, bf16_dot_rate(), 0.02))
+                        : floats[round];
+  }
+  const auto median = [](auto& values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+  };
+  std::printf("{\"threads\": %d, \"read_bandwidth\": %.6g, \"float32\": %.6g, \"bfloat16\": %.6g}\n", threads, median(reads),
+              median(floats), median(halves));
+  return 0;
+}
