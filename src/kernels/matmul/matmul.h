@@ -7,13 +7,12 @@
 
 #include <cstdint>
 
+#include "kernels/data_type.h"
 #include "kernels/isa/bf16_products.h"
 #include "kernels/isa/isa.h"
 #include "kernels/threads.h"
 
 namespace neuron::kernels {
-
-enum class DataType : std::uint8_t { kFloat32, kBFloat16, kFloat16 };
 
 enum class Activation : std::uint8_t { kNone, kRelu, kSilu, kGeluErf, kGeluTanh };
 
