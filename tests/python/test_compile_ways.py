@@ -398,3 +398,23 @@ def test_options_of_the_call_reach_the_backend() -> None:
     (record,) = torch_neuronx.get_dynamo_metrics()
     assert record["model_name"] == "named"
     assert counters["neuron"]["compiled_graphs"] == 1
+
+
+@pytest.mark.filterwarnings("error")
+@torch.no_grad()
+def test_inductor_gives_views_without_complaints() -> None:
+    x = torch.randn(4, 3, device=DEVICE)
+    compiled = torch.compile(lambda t: ((t * 2).t(), t.t(), (t + 1)[1:]))
+    for _ in range(2):
+        assert_same(compiled(x), ((x * 2).t(), x.t(), (x + 1)[1:]))
+
+
+def test_inductor_saves_views_of_its_inputs_for_the_backward() -> None:
+    weight = torch.randn(3, 5, device=DEVICE, requires_grad=True)
+    x = torch.randn(4, 3, device=DEVICE)
+    torch.compile(lambda t, w: (t @ w).t().contiguous().relu().sum())(x, weight).backward()
+    expected = torch.zeros_like(weight).requires_grad_()
+    with torch.no_grad():
+        expected.copy_(weight)
+    (x @ expected).relu().sum().backward()
+    check_close(weight.grad, expected.grad)

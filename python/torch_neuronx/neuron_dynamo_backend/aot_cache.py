@@ -1,7 +1,8 @@
 """PyTorch's cache of AOTAutograd results, used for graphs of this backend too: `TORCHINDUCTOR_CACHE_DIR/aotautograd`.
 
-It is on for graphs of some size (for all with `TORCHINDUCTOR_AUTOGRAD_CACHE=1`) unless `TORCH_NEURONX_NEFF_DISABLE_CACHE=1`, PyTorch's own switches (`TORCHINDUCTOR_AUTOGRAD_CACHE=0`,
-`TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`) say otherwise, or stages are wanted that only a real compilation shows (`explain`, dumps).
+It is on for graphs of some size (for all with `TORCHINDUCTOR_AUTOGRAD_CACHE=1`), unless `TORCH_NEURONX_NEFF_DISABLE_CACHE=1` or PyTorch's
+own switches (`TORCHINDUCTOR_AUTOGRAD_CACHE=0`, `TORCHINDUCTOR_FORCE_DISABLE_CACHES=1`) say otherwise, or stages are wanted that only a
+real compilation shows (`explain`, dumps).
 Its entries are what `torch.compiler.save_cache_artifacts()` returns.
 """
 
@@ -42,9 +43,7 @@ def _sources() -> bytes:
 
 def is_switched_off() -> bool:
     """Tell whether the user wants no compiled program to be read or written."""
-    return any(
-        environment_flag(name, default=False) for name in ("TORCH_NEURONX_NEFF_DISABLE_CACHE", "TORCH_NEURONX_DISABLE_NEFF_CACHE")
-    )
+    return any(environment_flag(name, default=False) for name in ("TORCH_NEURONX_NEFF_DISABLE_CACHE", "TORCH_NEURONX_DISABLE_NEFF_CACHE"))
 
 
 # Below this, looking for a result costs more than tracing does: PyTorch imports all of Inductor for the key (about a second, once).

@@ -126,7 +126,8 @@ def _describe(graph: GraphReport) -> list[str]:
     lines = [
         f"Graph {graph.name}{' (from a cache)' if graph.cached else ''}",
         f"  from        {graph.place}",
-        f"  program     {_number(graph.nodes, 'node')}, {_number(graph.instructions, 'instruction')}, {graph.views:,} of them views without work",
+        f"  program     {_number(graph.nodes, 'node')}, {_number(graph.instructions, 'instruction')}, "
+        f"{graph.views:,} of them views without work",
         f"  work        {_flops(graph.flops)} in matrix products, {_size(graph.bytes)} read and written",
         f"  memory      inputs {_size(graph.input_bytes)}, constants {_size(graph.constant_bytes)}, "
         f"peak of the rest {_size(graph.peak_bytes)}" + (f" at {graph.peak_instruction}" if graph.peak_instruction else ""),
@@ -270,18 +271,7 @@ def collect() -> "Iterator[Explanation]":
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
-    """Compile `function` for `neuron`, run it once with the arguments, and tell what happened.
-
-    Nothing comes from a cache on disk, and the backward graph is compiled too where gradients are wanted. Functions that are compiled
-    already stay so: this compiles a copy. An exception of the run ends up in the explanation's `error`, with what was found until then.
-
-    Args:
-        function: a function or module, compiled or not.
-        *args: passed on. So are the keyword arguments.
-
-    Returns:
-        The explanation; print it.
-    """
+    """Do the work of `torch_neuronx.explain`."""
     from torch._dynamo.eval_frame import innermost_fn
 
     if isinstance(function, torch._dynamo.OptimizedModule):

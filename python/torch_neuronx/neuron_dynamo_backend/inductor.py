@@ -28,7 +28,7 @@ from torch_neuronx.neuron_dynamo_backend.settings import Settings, warn_once
 
 _NO_GENERATOR = (
     "Inductor cannot generate code for the device 'neuron': a graph uses it inside, but neither its inputs nor its results are there. "
-    "Use torch.compile(..., backend=\"neuron\"), or torch.compiler.set_default_backend(\"neuron\") for calls that name no backend."
+    'Use torch.compile(..., backend="neuron"), or torch.compiler.set_default_backend("neuron") for calls that name no backend.'
 )
 
 
@@ -78,7 +78,8 @@ _programs: dict[int, _Program] = {}
 _numbers = itertools.count()
 
 _library = torch.library.Library("softneuron", "FRAGMENT")
-_library.define("run_program(Tensor(a!)[] written, Tensor[] read, int program) -> Tensor[]")
+# Results may be views of what is read.
+_library.define("run_program(Tensor(a!)[] written, Tensor(b)[] read, int program) -> Tensor(b)[]")
 
 
 @torch.library.impl(_library, "run_program", "CompositeExplicitAutograd")
@@ -123,6 +124,13 @@ def _written_placeholders(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     return written
 
 
+def _example_of(node: Any, kind: Any) -> Any:
+    """Give the example of a result that the graph computes, if it is of that kind, else None."""
+    if not isinstance(node, torch.fx.Node) or node.op == "placeholder":
+        return None
+    return node.meta["val"] if isinstance(node.meta.get("val"), kind) else None
+
+
 class _ReplaceGraph(CustomGraphModulePass):
     """Compiles the graph and leaves one call of the program."""
 
@@ -134,8 +142,8 @@ class _ReplaceGraph(CustomGraphModulePass):
         """Replace the nodes of `gm`. DynamicShapeError if shapes were to be dynamic."""
         warn_once(
             "inductor",
-            "a graph on 'neuron' was compiled through Inductor, which takes operators apart first. backend=\"neuron\" gives faster programs; "
-            'torch.compiler.set_default_backend("neuron") makes it the default.',
+            "a graph on 'neuron' was compiled through Inductor, which takes operators apart first. backend=\"neuron\" gives faster "
+            'programs; torch.compiler.set_default_backend("neuron") makes it the default.',
         )
         graph = gm.graph
         placeholders = list(graph.find_nodes(op="placeholder"))
@@ -148,10 +156,7 @@ class _ReplaceGraph(CustomGraphModulePass):
         (output,) = graph.find_nodes(op="output")
         outputs = list(output.args[0])
         # What the caller gets as it is: inputs, numbers, nothing. The rest comes from the program.
-        computed = [
-            node.meta["val"] if isinstance(node, torch.fx.Node) and node.op != "placeholder" and isinstance(node.meta.get("val"), torch.Tensor) else None
-            for node in outputs
-        ]
+        computed = [_example_of(node, torch.Tensor) for node in outputs]
         tensors = [index for index, example in enumerate(examples) if isinstance(example, torch.Tensor)]
         written_nodes = _written_placeholders(graph)
         written = [index for index in tensors if placeholders[index] in written_nodes]
@@ -166,7 +171,8 @@ class _ReplaceGraph(CustomGraphModulePass):
             results = []
             for index, node in enumerate(outputs):
                 if computed[index] is None:
-                    results.append(shapes.concrete(node.meta["val"]) if _is_computed_number(node) else node)
+                    number_found = _example_of(node, (int, float, torch.SymInt, torch.SymFloat))
+                    results.append(node if number_found is None else shapes.concrete(number_found))
                     continue
                 item = graph.call_function(operator.getitem, (call, sum(value is not None for value in computed[:index])))
                 item.meta["val"] = computed[index]
@@ -177,10 +183,6 @@ class _ReplaceGraph(CustomGraphModulePass):
                 graph.erase_node(node)
         graph.lint()
         gm.recompile()
-
-
-def _is_computed_number(node: Any) -> bool:
-    return isinstance(node, torch.fx.Node) and node.op != "placeholder" and isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat))
 
 
 register_backend_for_device("neuron", Scheduling, _Wrapper, device_custom_pass=_ReplaceGraph())

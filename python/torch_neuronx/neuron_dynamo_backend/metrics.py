@@ -26,7 +26,9 @@ class GraphRecord:
 
     def loaded(self, compile_us: int) -> "GraphRecord":
         """Give the record of the same graph when it comes from a cache: neither read nor lowered."""
-        return replace(self, timestamp=time.time(), torch_neuronx_fx_passes_us=0, torch_neuronx_lower_us=0, torch_neuronx_compile_us=compile_us)
+        return replace(
+            self, timestamp=time.time(), torch_neuronx_fx_passes_us=0, torch_neuronx_lower_us=0, torch_neuronx_compile_us=compile_us
+        )
 
 
 _lock = threading.Lock()

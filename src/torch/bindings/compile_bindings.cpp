@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "compiler/memory_estimate.h"
 #include "compiler/printer.h"
 #include "runtime/telemetry.h"
 #include "torch/bindings/program_description.h"
@@ -74,7 +75,7 @@ class CompiledGraph {
     }
     {
       const py::gil_scoped_release no_gil;
-      device::translate_errors([&] { values = program_.executable->run(std::move(values)); });
+      device::translate_errors([&] { values = run(std::move(values)); });
     }
     runtime::add(runtime::Counter::kGraphExecutions);
     py::list results(values.size());
@@ -89,6 +90,18 @@ class CompiledGraph {
   std::string text() const { return compiler::to_string(program_.executable->program()); }
 
  private:
+  std::vector<c10::IValue> run(std::vector<c10::IValue> values) const {
+    try {
+      return program_.executable->run(std::move(values));
+    } catch (c10::OutOfMemoryError& error) {
+      // The executor has named the instruction and the graph.
+      const compiler::MemoryEstimate estimate = compiler::estimate_memory(program_.executable->program());
+      error.add_context(c10::str("the graph needs about ", static_cast<double>(estimate.peak_bytes) / (1ULL << 30),
+                                 " GiB at once besides its inputs (", static_cast<double>(estimate.input_bytes) / (1ULL << 30), " GiB)"));
+      throw;
+    }
+  }
+
   CompiledProgram program_;
 };
 
