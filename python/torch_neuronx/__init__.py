@@ -18,7 +18,7 @@ import torch  # noqa: F401
 _autoload()
 
 from torch_neuronx._version import __version__
-from torch_neuronx.metrics import get_dynamo_metrics, reset_dynamo_metrics
+from torch_neuronx.metrics import explain, get_dynamo_metrics, reset_dynamo_metrics
 from torch_neuronx.neuron import (
     Event,
     Stream,
@@ -66,6 +66,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "explain",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",

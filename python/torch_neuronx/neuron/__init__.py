@@ -1,5 +1,6 @@
 """The module that PyTorch users see as `torch.neuron`: cores, streams, memory, random numbers and mixed precision."""
 
+import importlib
 from typing import Any
 
 from torch_neuronx.metrics import get_dynamo_metrics, reset_dynamo_metrics
@@ -68,6 +69,8 @@ def __getattr__(name: str) -> Any:
         return is_initialized()
     if name == "default_generators":
         return random.default_generators
+    if name == "Scheduling":  # Inductor asks for it when it compiles for the first time: the module registers the device with Inductor
+        return importlib.import_module("torch_neuronx.neuron_dynamo_backend.inductor").Scheduling
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

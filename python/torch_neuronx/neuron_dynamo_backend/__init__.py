@@ -13,7 +13,11 @@ Limits that hold by design:
 - Importing the backend sets `torch._functorch.config.fake_tensor_prefer_device_type = "neuron"` (unless it is set already): that is how
   Dynamo traces CPU tensors meeting device tensors. Eager operators still refuse the mixture.
 
+- What reaches Inductor with tensors on the device runs as a program too (inductor.py), after Inductor has taken operators apart.
+
 The logger is `torch_neuronx.compile`: a warning per recompilation with its reason, at level INFO a line per graph, at DEBUG its program.
+`torch_neuronx.explain` and `TORCH_NEURONX_EXPLAIN=1` (explanation.py) and `TORCH_NEURONX_DEBUG_DIR` (artifacts.py) show more. Programs
+outlive the process in `TORCH_NEURONX_NEFF_CACHE_DIR`, results of AOTAutograd in PyTorch's own cache (aot_cache.py).
 """
 
 import importlib

@@ -11,15 +11,26 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException, exceptions_allowed_to_be_fallback
 from torch._functorch._aot_autograd.logging_utils import get_aot_compilation_context
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.output_code import OutputCode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_neuronx import neuron as device_module
-from torch_neuronx.neuron_dynamo_backend import device_interface, shapes
+from torch_neuronx.neuron_dynamo_backend import aot_cache, artifacts, device_interface, explanation, shapes
 from torch_neuronx.neuron_dynamo_backend.graph_reader import GraphReader, has_collectives
 from torch_neuronx.neuron_dynamo_backend.metrics import GraphRecord, add_record
+from torch_neuronx.neuron_dynamo_backend.output_code import EagerOutputCode, NeuronOutputCode
 from torch_neuronx.neuron_dynamo_backend.recompiles import report_recompilation
-from torch_neuronx.neuron_dynamo_backend.settings import DynamicShapeError, Settings, environment_flag, log, warn_once
+from torch_neuronx.neuron_dynamo_backend.settings import (
+    DynamicShapeError,
+    Settings,
+    environment_flag,
+    log,
+    log_cache_reports,
+    log_graph,
+    warn_once,
+)
 
 # A model on the device may be called with CPU tensors, which the program copies: while tracing, let the device win where the two meet.
 # This is PyTorch's own switch for that; without it Dynamo refuses the mixture before any backend is asked.
@@ -60,17 +71,18 @@ def neuron(
     shapes.specialise(example_inputs)
     _check_host_inputs(example_inputs)
     report_recompilation(gm)
+    explanation.note_break(gm)
     compiler = aot_autograd(
-        fw_compiler=_GraphCompiler(settings, "forward"),
-        bw_compiler=_GraphCompiler(settings, "backward"),
-        inference_compiler=_GraphCompiler(settings, "inference"),
+        fw_compiler=_cacheable(settings, "forward"),
+        bw_compiler=_cacheable(settings, "backward"),
+        inference_compiler=_cacheable(settings, "inference"),
         decompositions={},
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
     try:
         # Random operators whose results nobody reads must stay in the graph: eager draws their numbers too. AOTAutograd asks this setting.
-        with torch._inductor.config.patch(fallback_random=True):
+        with aot_cache.enabled(settings, gm), torch._inductor.config.patch(fallback_random=True):
             return compiler(gm, example_inputs)
     except _PASSED_ON:
         raise
@@ -105,6 +117,10 @@ def _target_device(example_inputs: Sequence[Any]) -> str:
     return f"neuron:{device_module.current_device()}"
 
 
+def _cacheable(settings: Settings, kind: str) -> SerializableAOTDispatchCompiler:
+    return SerializableAOTDispatchCompiler(OutputCode, _GraphCompiler(settings, kind))
+
+
 class _GraphCompiler:
     """Compiles one graph of AOTAutograd; what AOTAutograd calls `fw_compiler`, `bw_compiler` or `inference_compiler`."""
 
@@ -113,51 +129,52 @@ class _GraphCompiler:
         self._kind = kind
         self.__name__ = f"neuron_{kind}"
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> OutputCode:
         """Give a boxed callable: it takes one list of inputs and empties it."""
-        graphs, _, number = get_aot_compilation_context()
-        aot_id = graphs[0].split("_")[0] if graphs else "0"
-        name = f"{self._settings.model_name}_{aot_id}_{self._kind}_{number}"
         try:
             with _disable_current_modes():  # constants are real tensors, while AOTAutograd still traces with fake ones
-                return self._compile(gm, example_inputs, name)
+                return compile_graph(gm, example_inputs, self._settings, self._kind)
         except _PASSED_ON:
             raise
         except Exception as error:
             if not self._settings.fallback_execution:
                 raise
-            log.warning("graph %s did not compile and runs eagerly: %s", name, error)
-            return make_boxed_func(gm.forward)
+            log.warning("a %s graph did not compile and runs eagerly: %s", self._kind, error)
+            return EagerOutputCode(make_boxed_func(gm.forward))
 
-    def _compile(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], name: str) -> Callable[..., Any]:
-        started = time.perf_counter()
-        builder = GraphReader(gm, name).read()
-        read_us = int((time.perf_counter() - started) * 1e6)
-        graph = builder.finish(_target_device(example_inputs))
-        add_record(
-            GraphRecord(
-                graph_id=graph.fingerprint,
-                graph_name=name,
-                model_name=self._settings.model_name,
-                has_collectives=has_collectives(gm.graph),
-                graph_node_count=len(gm.graph.nodes),
-                timestamp=time.time(),
-                torch_neuronx_fx_passes_us=read_us,
-                torch_neuronx_lower_us=graph.lower_us,
-                torch_neuronx_compile_us=graph.compile_us,
-            )
-        )
-        log.info(
-            "compiled %s: %d nodes, %d instructions%s",
-            name,
-            len(gm.graph.nodes),
-            graph.instruction_count,
-            ", cached" if graph.was_cached else "",
-        )
-        log.debug("%s", graph.text)
 
-        def run(args: list[Any]) -> list[Any]:
-            return graph(args)
+def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings, kind: str) -> NeuronOutputCode:
+    """Compile one graph of ATen operators and record it. Call it outside of fake tensor modes.
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+    Args:
+        gm: the graph; every node has an example in `meta["val"]`.
+        example_inputs: one per placeholder.
+        settings: whose `model_name` begins the graph's name.
+        kind: forward, backward, inference or inductor, for the name.
+    """
+    graphs, _, number = get_aot_compilation_context()
+    aot_id = graphs[0].split("_")[0] if graphs else "0"
+    name = f"{settings.model_name}_{aot_id}_{kind}_{number}"
+    started = time.perf_counter()
+    builder = GraphReader(gm, name).read()
+    read_us = int((time.perf_counter() - started) * 1e6)
+    stages = artifacts.stages_wanted()
+    graph = builder.finish(_target_device(example_inputs), stages)
+    record = GraphRecord(
+        graph_id=graph.fingerprint,
+        graph_name=name,
+        model_name=settings.model_name,
+        has_collectives=has_collectives(gm.graph),
+        graph_node_count=len(gm.graph.nodes),
+        timestamp=time.time(),
+        torch_neuronx_fx_passes_us=read_us,
+        torch_neuronx_lower_us=graph.lower_us,
+        torch_neuronx_compile_us=graph.compile_us,
+    )
+    add_record(record)
+    log_graph(name, len(gm.graph.nodes), graph)
+    log_cache_reports()
+    if stages is not None:
+        artifacts.write(name, gm, stages)
+    explanation.note_graph(record, gm, graph)
+    return NeuronOutputCode(graph, record)

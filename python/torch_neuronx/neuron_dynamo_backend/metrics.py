@@ -4,7 +4,8 @@ import atexit
 import csv
 import os
 import threading
-from dataclasses import asdict, dataclass, fields
+import time
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ class GraphRecord:
     torch_neuronx_fx_passes_us: int
     torch_neuronx_lower_us: int
     torch_neuronx_compile_us: int
+
+    def loaded(self, compile_us: int) -> "GraphRecord":
+        """Give the record of the same graph when it comes from a cache: neither read nor lowered."""
+        return replace(
+            self, timestamp=time.time(), torch_neuronx_fx_passes_us=0, torch_neuronx_lower_us=0, torch_neuronx_compile_us=compile_us
+        )
 
 
 _lock = threading.Lock()
@@ -56,7 +63,7 @@ def reset_dynamo_metrics() -> None:
 
 
 def cache_statistics() -> dict[str, int]:
-    """Counters of the in-memory cache of programs: InMemoryHits, InMemoryMisses, Evictions, TotalCompilations."""
+    """Counters of the caches of programs: InMemoryHits, InMemoryMisses, PersistentHits, PersistentMisses, Evictions, TotalCompilations."""
     from torch_neuronx import _C
 
     return _C.compile_cache_counters()

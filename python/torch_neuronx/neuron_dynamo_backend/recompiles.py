@@ -3,6 +3,7 @@
 import torch._guards
 from torch._dynamo.utils import counters, get_metrics_context
 
+from torch_neuronx.neuron_dynamo_backend.explanation import note_recompilation
 from torch_neuronx.neuron_dynamo_backend.settings import log
 
 
@@ -22,4 +23,5 @@ def report_recompilation(gm: torch.fx.GraphModule) -> None:
     counters["neuron"]["recompilations"] += 1
     reason = str(reason).splitlines()[0].split(": ", 1)[-1].strip()
     compile_id = torch._guards.CompileContext.current_compile_id()
+    note_recompilation(_place_of(gm), reason)
     log.warning("recompiling %s [%s] because %s", _place_of(gm), compile_id, reason)

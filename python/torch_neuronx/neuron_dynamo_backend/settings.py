@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch_neuronx import _C
+
 log = logging.getLogger("torch_neuronx.compile")
 
 DYNAMIC_SHAPES_TEXT = (
@@ -26,6 +28,20 @@ def warn_once(key: str, message: str, *args: object) -> None:
     if key not in _warned:
         _warned.add(key)
         log.warning(message, *args)
+
+
+def log_cache_reports() -> None:
+    """Pass on what the cache folder had to report: a damaged entry, a full disk. Each once a process."""
+    for message in _C.take_compile_reports():
+        log.warning("%s", message)
+
+
+def log_graph(name: str, node_count: int, graph: _C.CompiledGraph) -> None:
+    """Log a line about a compiled graph, and at level DEBUG its program."""
+    source = ", cached" if graph.was_cached else ", from the cache on disk" if graph.was_stored else ""
+    log.info("compiled %s: %d nodes, %d instructions%s", name, node_count, graph.instruction_count, source)
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", graph.text)
 
 
 def environment_flag(name: str, default: bool) -> bool:

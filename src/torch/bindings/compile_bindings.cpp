@@ -7,13 +7,16 @@
 #include <memory>
 #include <string>
 
+#include "compiler/memory_estimate.h"
 #include "compiler/printer.h"
 #include "runtime/telemetry.h"
+#include "torch/bindings/program_description.h"
 #include "torch/bindings/python_arguments.h"
 #include "torch/bindings/python_call.h"
 #include "torch/bindings/python_external_call.h"
 #include "torch/compile/program_builder.h"
 #include "torch/compile/program_compiler.h"
+#include "torch/compile/stored_programs.h"
 
 namespace py = pybind11;
 
@@ -72,7 +75,7 @@ class CompiledGraph {
     }
     {
       const py::gil_scoped_release no_gil;
-      device::translate_errors([&] { values = program_.executable->run(std::move(values)); });
+      device::translate_errors([&] { values = run(std::move(values)); });
     }
     runtime::add(runtime::Counter::kGraphExecutions);
     py::list results(values.size());
@@ -87,18 +90,72 @@ class CompiledGraph {
   std::string text() const { return compiler::to_string(program_.executable->program()); }
 
  private:
+  std::vector<c10::IValue> run(std::vector<c10::IValue> values) const {
+    try {
+      return program_.executable->run(std::move(values));
+    } catch (c10::OutOfMemoryError& error) {
+      // The executor has named the instruction and the graph.
+      const compiler::MemoryEstimate estimate = compiler::estimate_memory(program_.executable->program());
+      error.add_context(c10::str("the graph needs about ", static_cast<double>(estimate.peak_bytes) / (1ULL << 30),
+                                 " GiB at once besides its inputs (", static_cast<double>(estimate.input_bytes) / (1ULL << 30), " GiB)"));
+      throw;
+    }
+  }
+
   CompiledProgram program_;
 };
 
-CompiledGraph finish(ProgramBuilder& builder, const std::optional<std::string>& device) {
+// `stages`: a list that gets a (name, text) for each form of the program, or None.
+CompiledGraph finish(ProgramBuilder& builder, const std::optional<std::string>& device, const std::optional<py::list>& stages) {
   HANDLE_TH_ERRORS
   std::optional<c10::Device> target;
   if (device) {
     target = c10::Device(*device);
   }
+  compile::StageObserver observer;
+  if (stages) {
+    observer = [list = *stages](const char* stage, const compiler::Program& program) mutable {
+      const py::gil_scoped_acquire gil;
+      list.append(py::make_tuple(stage, compiler::to_string(program)));
+    };
+  }
   const py::gil_scoped_release no_gil;
-  return device::translate_errors([&] { return CompiledGraph(compile::compile_program(std::move(builder), target)); });
+  return device::translate_errors([&] { return CompiledGraph(compile::compile_program(std::move(builder), target, observer)); });
   END_HANDLE_TH_ERRORS_PYBIND
+}
+
+std::vector<at::Tensor> tensors_from(const py::list& objects) {
+  std::vector<at::Tensor> tensors;
+  for (const py::handle object : objects) {
+    if (!THPVariable_Check(object.ptr())) {
+      throw py::type_error("a constant is a tensor");
+    }
+    tensors.push_back(THPVariable_Unpack(object.ptr()).detach());
+  }
+  return tensors;
+}
+
+CompiledGraph load_program(const std::string& name, const std::string& fingerprint, const std::string& text, const py::list& constants) {
+  HANDLE_TH_ERRORS
+  std::vector<at::Tensor> tensors = tensors_from(constants);
+  const py::gil_scoped_release no_gil;
+  return device::translate_errors(
+      [&] { return CompiledGraph(compile::load_program(name, fingerprint, text, std::move(tensors))); });
+  END_HANDLE_TH_ERRORS_PYBIND
+}
+
+// (text, constants), or None for a program that calls back into Python.
+py::object storable(const CompiledGraph& graph) {
+  const compile::Executable& executable = *graph.program().executable;
+  const auto text = compile::storable_text(executable);
+  if (!text) {
+    return py::none();
+  }
+  py::list constants;
+  for (const at::Tensor& constant : executable.objects().constants) {
+    constants.append(to_python(constant));
+  }
+  return py::make_tuple(*text, std::move(constants));
 }
 
 py::dict cache_counters() {
@@ -106,6 +163,9 @@ py::dict cache_counters() {
   py::dict result;
   result["InMemoryHits"] = counters.hits;
   result["InMemoryMisses"] = counters.misses;
+  const compile::StoredCounters stored = compile::stored_counters();
+  result["PersistentHits"] = stored.hits;
+  result["PersistentMisses"] = stored.misses;
   result["Evictions"] = counters.evictions;
   result["TotalCompilations"] = counters.compilations;
   return result;
@@ -142,7 +202,7 @@ void register_compile_bindings(py::module_& m) {
           },
           py::arg("name"), py::arg("function"), py::arg("arguments"), py::arg("result_types"))
       .def("set_outputs", &set_outputs, py::arg("outputs"))
-      .def("finish", &finish, py::arg("device") = py::none());
+      .def("finish", &finish, py::arg("device") = py::none(), py::arg("stages") = py::none());
 
   py::class_<CompiledGraph> graph(m, "CompiledGraph",
                                   "A compiled graph: call it with one list of inputs, which it empties; returns a list.");
@@ -150,11 +210,19 @@ void register_compile_bindings(py::module_& m) {
       .def_property_readonly("text", &CompiledGraph::text)
       .def_property_readonly("fingerprint", [](const CompiledGraph& self) { return self.program().fingerprint; })
       .def_property_readonly("was_cached", [](const CompiledGraph& self) { return self.program().was_cached; })
+      .def_property_readonly("was_stored", [](const CompiledGraph& self) { return self.program().was_stored; })
       .def_property_readonly("lower_us", [](const CompiledGraph& self) { return self.program().lower_us; })
       .def_property_readonly("compile_us", [](const CompiledGraph& self) { return self.program().compile_us; })
       .def_property_readonly("instruction_count", [](const CompiledGraph& self) { return self.program().instruction_count; });
+  graph.def("instructions", [](const CompiledGraph& self) { return describe_instructions(self.program().executable->program()); })
+      .def("memory_estimate", [](const CompiledGraph& self) { return describe_memory(self.program().executable->program()); })
+      .def("storable", &storable);
   graph.attr("_boxed_call") = true;
 
+  m.def("load_program", &load_program, py::arg("name"), py::arg("fingerprint"), py::arg("text"), py::arg("constants"));
+  m.def("store_program", &compile::store, py::arg("fingerprint"), py::arg("text"));
+  m.def("build_identity", &compile::build_identity);
+  m.def("take_compile_reports", &compile::take_reports);
   m.def("compile_cache_counters", &cache_counters);
   m.def("clear_compile_cache", &compile::clear_cache);
 }

@@ -36,6 +36,7 @@ class Executable {
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
   const compiler::Program& program() const { return program_; }
+  const ProgramObjects& objects() const { return objects_; }
   std::size_t input_count() const { return program_.inputs().size(); }
   // Bytes kept alive by this executable: constants, and an estimate for the steps.
   std::uint64_t size_bytes() const;

@@ -1,4 +1,4 @@
-// Passes, the in-memory cache, and the executable.
+// Passes, the caches, and the executable.
 #include "torch/compile/program_compiler.h"
 
 #include <c10/util/Exception.h>
@@ -9,11 +9,13 @@
 
 #include "compiler/fingerprint.h"
 #include "compiler/liveness.h"
+#include "compiler/parser.h"
 #include "compiler/passes/common_subexpressions.h"
 #include "compiler/passes/placement.h"
 #include "compiler/passes/reinplace.h"
 #include "runtime/environment.h"
 #include "runtime/telemetry.h"
+#include "torch/compile/stored_programs.h"
 #include "torch/compile/torch_types.h"
 
 namespace neuron::compile {
@@ -60,9 +62,10 @@ void place_constants(const compiler::Program& program, ProgramObjects& objects) 
   }
 }
 
-std::string fingerprint_of(const compiler::Program& program, const ProgramObjects& objects) {
+std::string fingerprint_of(const compiler::Program& program, const ProgramObjects& objects, const std::optional<c10::Device>& device) {
   compiler::Digest digest;
   compiler::update(digest, program);
+  digest.update(device ? device->str() : std::string());
   for (const at::Tensor& constant : objects.constants) {
     const at::Tensor bytes = constant.to(at::kCPU).contiguous();
     digest.update(bytes.const_data_ptr(), bytes.nbytes());
@@ -84,42 +87,126 @@ std::string unique_key() {
   return digest.hex();
 }
 
-}  // namespace
-
-CompiledProgram compile_program(ProgramBuilder builder, const std::optional<c10::Device>& device) {
-  Stopwatch watch;
-  compiler::Program& program = builder.program();
+void run_passes(compiler::Program& program, const ProgramObjects& objects, const std::optional<c10::Device>& device,
+                const StageObserver& observer) {
+  const auto show = [&](const char* stage) {
+    if (observer) {
+      observer(stage, program);
+    }
+  };
+  show("imported");
   // Higher-order operators carry graphs of their own whose devices cannot be changed from here.
-  if (device && builder.objects().calls.empty() && compiler::is_host_program(program)) {
+  if (device && objects.calls.empty() && compiler::is_host_program(program)) {
     compiler::move_to_device(program, to_place(*device));
+    show("move_to_device");
   } else {
     compiler::copy_host_operands(program);
+    show("copy_host_operands");
   }
   compiler::merge_common_subexpressions(program);
+  show("merge_common_subexpressions");
   compiler::reinplace_input_updates(program);
-  CompiledProgram compiled;
-  compiled.instruction_count = static_cast<int>(program.instructions.size());
-  const bool cacheable = has_fingerprint(builder.objects());
-  compiled.fingerprint = cacheable ? fingerprint_of(program, builder.objects()) : unique_key();
-  compiled.lower_us = watch.lap_us();
+  show("reinplace_input_updates");
+}
 
+std::shared_ptr<const Executable> make_executable(compiler::Program program, ProgramObjects objects) {
+  place_constants(program, objects);
+  return std::make_shared<const Executable>(std::move(program), std::move(objects));
+}
+
+std::shared_ptr<const Executable> executable_from_folder(const std::string& fingerprint, const compiler::Program& imported,
+                                                         const ProgramObjects& objects) {
+  auto program = load_stored(fingerprint, imported);
+  if (!program) {
+    return nullptr;
+  }
+  try {
+    return make_executable(std::move(*program), objects);
+  } catch (const c10::Error& error) {
+    reject_stored(fingerprint, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    reject_stored(fingerprint, error.what());
+  }
+  return nullptr;
+}
+
+std::uint64_t size_of(const Executable& executable) { return executable.size_bytes(); }
+
+void count(const CompiledProgram& compiled) {
+  runtime::add(runtime::Counter::kCompiledGraphs);
+  runtime::add(compiled.was_cached ? runtime::Counter::kCompileCacheHits : runtime::Counter::kCompileCacheMisses);
+}
+
+}  // namespace
+
+CompiledProgram compile_program(ProgramBuilder builder, const std::optional<c10::Device>& device, const StageObserver& observer) {
+  Stopwatch watch;
+  compiler::Program& program = builder.program();
+  ProgramObjects& objects = builder.objects();
+  CompiledProgram compiled;
+  const bool cacheable = has_fingerprint(objects);
+  compiled.fingerprint = cacheable ? fingerprint_of(program, objects, device) : unique_key();
+  if (observer) {
+    compiler::Program shown = program;
+    run_passes(shown, objects, device, observer);
+    compiler::plan_releases(shown);
+    observer("final", shown);
+    watch.lap_us();
+  }
   compiled.was_cached = true;
   const auto prepare = [&] {
     compiled.was_cached = false;
+    if (cacheable) {
+      if (auto stored = executable_from_folder(compiled.fingerprint, program, objects)) {
+        compiled.was_stored = true;
+        return stored;
+      }
+    }
+    const std::int64_t before = watch.lap_us();
+    run_passes(program, objects, device, {});
+    compiled.lower_us = before + watch.lap_us();
     compiler::plan_releases(program);
-    place_constants(program, builder.objects());
-    return std::make_shared<const Executable>(std::move(program), std::move(builder.objects()));
+    auto executable = make_executable(std::move(program), std::move(objects));
+    if (cacheable) {
+      if (const auto text = storable_text(*executable)) {
+        store(compiled.fingerprint, *text);
+      }
+    }
+    return executable;
   };
   if (cacheable) {
-    compiled.executable =
-        cache().get_or_compile(compiled.fingerprint, prepare, [](const Executable& executable) { return executable.size_bytes(); });
+    compiled.executable = cache().get_or_compile(compiled.fingerprint, prepare, size_of);
   } else {
     compiled.executable = prepare();
     cache().count_uncached();
   }
   compiled.compile_us = watch.lap_us();
-  runtime::add(runtime::Counter::kCompiledGraphs);
-  runtime::add(compiled.was_cached ? runtime::Counter::kCompileCacheHits : runtime::Counter::kCompileCacheMisses);
+  compiled.instruction_count = static_cast<int>(compiled.executable->program().instructions.size());
+  count(compiled);
+  return compiled;
+}
+
+CompiledProgram load_program(const std::string& name, const std::string& fingerprint, const std::string& text,
+                             std::vector<at::Tensor> constants) {
+  Stopwatch watch;
+  CompiledProgram compiled;
+  compiled.fingerprint = fingerprint;
+  compiled.was_cached = true;
+  compiled.executable = cache().get_or_compile(
+      fingerprint,
+      [&] {
+        compiled.was_cached = false;
+        compiled.was_stored = true;
+        compiler::Program program = compiler::parse_program(text);
+        program.set_name(name);
+        TORCH_CHECK_VALUE(program.constants().size() == constants.size(), "the stored program ", name, " has ", program.constants().size(),
+                          " constants, got ", constants.size());
+        return make_executable(std::move(program), ProgramObjects{std::move(constants), {}});
+      },
+      size_of);
+  compiled.compile_us = watch.lap_us();
+  compiled.instruction_count = static_cast<int>(compiled.executable->program().instructions.size());
+  count(compiled);
   return compiled;
 }
 

@@ -1,0 +1,212 @@
+"""What goes wrong while a program is compiled or runs: an error that names the place, and a device that goes on."""
+
+import gc
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from compile_helpers import DEVICE, assert_same, compile_neuron, fresh_compiler, graph_count  # noqa: F401 (an autouse fixture)
+
+import torch_neuronx
+
+
+@pytest.fixture(autouse=True)
+def device_stays_usable() -> Iterator[None]:
+    """After each test the device holds what it held before, computes, and compiles."""
+    gc.collect()
+    before = torch.neuron.memory_allocated()
+    yield
+    torch._dynamo.reset()
+    torch_neuronx._C.clear_compile_cache()
+    gc.collect()
+    assert torch.neuron.memory_allocated() == before
+    x = torch.ones(3, device=DEVICE)
+    assert (x + 1).sum().item() == 6
+    assert compile_neuron(lambda t: t * 2 + 1)(x).sum().item() == 9
+
+
+# operators that the compiler does not know
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[torch.library.Library]:
+    """Operators of somebody else: one with a kernel for the host, one that only Python knows, one without any kernel."""
+    with torch.library._scoped_library("faults_test", "FRAGMENT") as library:
+        library.define("host(Tensor x) -> Tensor")
+        library.impl("host", lambda x: x.numpy_like() if hasattr(x, "numpy_like") else torch.add(x, 41), "CPU")
+        library.define("python(Tensor x) -> Tensor")
+        library.impl("python", lambda x: x * 3, "CompositeExplicitAutograd")
+        library.define("nowhere(Tensor x) -> Tensor")
+        for name in ("host", "python", "nowhere"):
+            torch.library.register_fake(f"faults_test::{name}", torch.empty_like, lib=library)
+        yield library
+
+
+@pytest.mark.parametrize(("name", "expected"), [("host", 42.0), ("python", 3.0)])
+def test_operators_of_others_are_called(name: str, expected: float, library: torch.library.Library) -> None:
+    operator = getattr(torch.ops.faults_test, name)
+    x = torch.ones(3, device=DEVICE)
+    found = torch_neuronx.explain(lambda t: operator(t.clone()) + 0, x)
+    assert found.error is None
+    (call,) = [call for call in found.graphs[0].calls if name in call.opcode]
+    assert "another library" in call.reason
+    assert_same(compile_neuron(lambda t: operator(t) + 0)(x), torch.full((3,), expected, device=DEVICE))
+
+
+def test_an_operator_without_kernel_names_itself_and_its_place(library: torch.library.Library) -> None:
+    with pytest.raises(NotImplementedError) as caught:
+        compile_neuron(lambda t: torch.ops.faults_test.nowhere(t) + 1)(torch.ones(3, device=DEVICE))
+    assert "faults_test::nowhere" in str(caught.value)
+
+
+def test_a_kernel_that_fails_is_named_with_its_graph() -> None:
+    x, index = torch.ones(3, device=DEVICE), torch.tensor([7], device=DEVICE)
+    with pytest.raises((IndexError, RuntimeError)) as caught:
+        compile_neuron(lambda t, i: t.index_select(0, i) * 2)(x, index)
+    assert "out of range" in str(caught.value)
+    assert "while executing" in str(caught.value) and "index_select" in str(caught.value) and "in graph model_" in str(caught.value)
+
+
+# memory
+
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    y = torch.cat([x] * 64)
+    return (y @ y.t()).sum()
+
+
+def test_too_little_memory_names_graph_instruction_and_peak(run_python: Any) -> None:
+    finished = run_python(
+        """
+        import torch
+        def chain(x):
+            y = torch.cat([x] * 64)
+            return (y @ y.t()).sum()
+        compiled = torch.compile(chain, backend="neuron")
+        x = torch.ones(256, 64, device="neuron")
+        for _ in range(2):
+            try:
+                compiled(x)
+            except torch.OutOfMemoryError as error:
+                print(error)
+            else:
+                raise AssertionError("it fits")
+        assert torch.neuron.memory_allocated() == x.nbytes, torch.neuron.memory_allocated()
+        small = torch.ones(4, 64, device="neuron")
+        assert compiled(small).item() == 256 * 256 * 64
+        """,
+        env={"SOFTNEURON_HBM_BYTES": "64M"},
+    )
+    assert " out of memory." in finished.stdout and "in graph model_" in finished.stdout
+    assert "aten::" in finished.stdout
+    assert "needs about" in finished.stdout and "GiB" in finished.stdout
+
+
+def test_compiling_needs_no_memory_of_the_device() -> None:
+    torch.neuron.reset_peak_memory_stats()
+    before = torch.neuron.memory_allocated()
+    x = torch.empty(16, 64, device=DEVICE)
+    explained = torch_neuronx.explain(chain, x)
+    assert explained.graphs[0].peak_bytes >= (16 * 64) ** 2 * 4
+    assert torch.neuron.memory_allocated() - before <= x.nbytes
+
+
+# exceptions and Ctrl-C
+
+
+def failing_reader(error: BaseException) -> Callable[..., Any]:
+    def read(self: Any) -> Any:
+        raise error
+
+    return read
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt(), MemoryError()])
+def test_whatever_ends_a_compilation_can_be_repeated(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_neuronx.neuron_dynamo_backend import backend
+
+    compiled, x = compile_neuron(lambda t: t * 11), torch.ones(3, device=DEVICE)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.GraphReader, "read", failing_reader(error))
+        with pytest.raises(BaseException, match="broken" if isinstance(error, RuntimeError) else ""):
+            compiled(x)
+    torch._dynamo.reset()
+    assert_same(compiled(x), x * 11)
+
+
+def test_ctrl_c_while_compiling() -> None:
+    """Interrupted at many moments; afterwards the same function compiles."""
+
+    def interrupted(delay: float) -> bool:
+        torch._dynamo.reset()
+        timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+        x = torch.ones(3, device=DEVICE)
+        try:
+            timer.start()
+            for _ in range(1000):
+                torch._dynamo.reset()
+                compile_neuron(lambda t: (t * 2).relu().exp().sum() + t)(x)
+        except BaseException as error:
+            assert isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt" in repr(error), repr(error)
+            return True
+        finally:
+            timer.cancel()
+            timer.join()
+        return False
+
+    for delay in (0.0, 0.02, 0.05, 0.11, 0.17):
+        assert interrupted(delay)
+    torch._dynamo.reset()
+    x = torch.ones(3, device=DEVICE)
+    assert_same(compile_neuron(lambda t: t * 13)(x), x * 13)
+
+
+def test_ctrl_c_while_running() -> None:
+    x = torch.full((200, 200), 0.001, device=DEVICE)
+
+    def long(t: torch.Tensor) -> torch.Tensor:
+        for _ in range(50):
+            t = t @ t
+        return t
+
+    compiled = compile_neuron(long)
+    expected = compiled(x)
+    timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            compiled(x)
+    timer.join()
+    assert_same(compiled(x), expected)
+
+
+def test_an_exception_in_a_python_step_passes_through() -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient @ torch.ones(5, 5, device=gradient.device)
+
+    with pytest.raises(Exception, match=r"(?i)size|shape|mat"):
+        compile_neuron(lambda t: Fails.apply(t).sum())(torch.ones(3, 3, device=DEVICE, requires_grad=True)).backward()
+
+
+def test_a_graph_that_calls_python_runs_its_exceptions(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.randn(4, 4, device=DEVICE, requires_grad=True)
+    compiled = compile_neuron(lambda t: checkpoint(lambda u: torch.nn.functional.dropout(u, 0.5).sin(), t, use_reentrant=False).sum())
+    with caplog.at_level(logging.WARNING, logger="torch_neuronx.compile"):
+        compiled(x).backward()
+    assert x.grad is not None and caplog.messages == []
+    assert graph_count() == 2
