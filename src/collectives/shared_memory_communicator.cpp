@@ -1,9 +1,9 @@
 // The collectives over rings in shared memory. Each operation begins with an arrival, which carries small data; larger data then moves in
-// pieces, so that a piece is in the second-level cache while one rank writes and the others read it.
+// pieces, so that a piece is in the second-level cache while one rank writes and the others read it. What all ranks can read where it is
+// does not go through rings (direct_exchange.h).
 #include "collectives/shared_memory_communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -11,13 +11,16 @@
 #include <vector>
 
 #include "collectives/copy.h"
+#include "collectives/direct_exchange.h"
 #include "collectives/operation.h"
+#include "collectives/reduce/combiner.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/shm/arrival.h"
 #include "collectives/shm/group_setup.h"
 #include "collectives/shm/mailbox.h"
 #include "collectives/shm/member.h"
 #include "collectives/shm/ring.h"
+#include "runtime/telemetry.h"
 
 namespace neuron::collectives {
 namespace {
@@ -33,15 +36,15 @@ const std::byte* moved(const void* data, std::size_t bytes) noexcept { return st
 
 class SharedMemoryCommunicator final : public Communicator {
  public:
-  explicit SharedMemoryCommunicator(std::unique_ptr<Member> member)
+  SharedMemoryCommunicator(std::unique_ptr<Member> member, const SharedMemoryOptions& options)
       : member_(std::move(member)),
         rank_(member_->rank()),
         size_(member_->size()),
         arrival_(*member_),
         ring_(*member_, arrival_),
+        direct_(*member_, arrival_, options.memory, options.smallest_direct),
         mailbox_(*member_),
-        sources_(static_cast<std::size_t>(size_)),
-        factors_(static_cast<std::size_t>(size_)) {}
+        combiner_(size_) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
@@ -85,25 +88,37 @@ class SharedMemoryCommunicator final : public Communicator {
 
   void read_factors() {
     for (int r = 0; r < size_; ++r) {
-      factors_[static_cast<std::size_t>(r)] = arrival_.of(r).factor;
+      combiner_.factor(r) = arrival_.of(r).factor;
     }
   }
-  [[nodiscard]] const void*& source(int r) noexcept { return sources_[static_cast<std::size_t>(r)]; }
+  [[nodiscard]] const void*& source(int r) noexcept { return combiner_.source(r); }
 
-  // Combines sources_ block by block into scratch_, which stays in the first-level cache, and calls use(offset, bytes) after each.
-  template <typename Use>
-  void combine_through_scratch(ReduceKernel kernel, DataType type, std::size_t count, Use&& use) {
-    const std::size_t width = element_size(type);
-    const std::size_t block = kScratchBytes / width;
-    for (std::size_t begin = 0; begin < count; begin += block) {
-      const std::size_t now = std::min(block, count - begin);
-      kernel(sources_.data(), size_, factors_.data(), scratch_.data(), now);
-      use(begin * width, now * width);
-      for (const void*& from : sources_) from = moved(from, now * width);
+  // Whether a rank that writes its outputs would change what others may not have read of its inputs yet. Its own part nobody else reads.
+  [[nodiscard]] bool overwrites(std::span<const ConstBuffer> inputs, std::span<const Buffer> outputs, std::size_t width) const noexcept {
+    const auto own = static_cast<std::size_t>(rank_);
+    for (std::size_t q = 0; q < inputs.size(); ++q) {
+      for (const Buffer& output : outputs) {
+        if (q == own && output.data == inputs[q].data) continue;
+        if (overlap(inputs[q], {output.data, output.count}, width)) return true;
+      }
     }
+    return false;
   }
-  // Combines sources_ into `output`.
-  void combine(ReduceKernel kernel, DataType type, void* output, std::size_t count, bool streaming);
+  // The same where the others read one input as a whole; it may be this rank's output.
+  [[nodiscard]] bool overwrites(ConstBuffer input, std::span<const Buffer> outputs, std::size_t width) const noexcept {
+    for (std::size_t q = 0; q < outputs.size(); ++q) {
+      if (q == static_cast<std::size_t>(rank_) && outputs[q].data == input.data) continue;
+      if (overlap(input, {outputs[q].data, outputs[q].count}, width)) return true;
+    }
+    return false;
+  }
+  // Whether the ranks do the announced operation without rings. What they claimed of their rings is given back then.
+  bool goes_direct() {
+    if (!direct_.agreed()) return false;
+    runtime::add(runtime::Counter::kDirectCollectives);
+    for (int i = 1; i < size_; ++i) ring_.release_all(peer(i));
+    return true;
+  }
 
   // Runs write(k) for this rank's slots and, one step behind, read(k), `steps` times: what is read was written one step earlier, so it is
   // there.
@@ -136,13 +151,10 @@ class SharedMemoryCommunicator final : public Communicator {
   int size_;
   Arrival arrival_;
   Ring ring_;
+  DirectExchange direct_;
   SharedMemoryMailbox mailbox_;
-  // Of the reduction at hand, one per rank.
-  std::vector<const void*> sources_;
-  std::vector<double> factors_;
+  Combiner combiner_;
   std::vector<std::uint64_t> counts_;
-  static constexpr std::size_t kScratchBytes = 16 << 10;
-  alignas(kCacheLine) std::array<std::byte, kScratchBytes> scratch_;
 };
 
 void SharedMemoryCommunicator::abort(const std::string& why) noexcept {
@@ -152,15 +164,6 @@ void SharedMemoryCommunicator::abort(const std::string& why) noexcept {
   } catch (...) {
     // No memory for the text.
     member_->break_group(ErrorCode::kAborted, {}, {});
-  }
-}
-
-void SharedMemoryCommunicator::combine(ReduceKernel kernel, DataType type, void* output, std::size_t count, bool streaming) {
-  if (streaming) {
-    combine_through_scratch(kernel, type, count,
-                            [&](std::size_t begin, std::size_t bytes) { copy(moved(output, begin), scratch_.data(), bytes, true); });
-  } else {
-    kernel(sources_.data(), size_, factors_.data(), output, count);
   }
 }
 
@@ -198,11 +201,20 @@ void SharedMemoryCommunicator::read_whole(int writer, void* output, std::size_t 
 
 void SharedMemoryCommunicator::broadcast(Buffer data, int root, DataType type, const Call& call) {
   check_root(root);
-  const std::size_t bytes = data.count * element_size(type);
+  const std::size_t width = element_size(type);
+  const std::size_t bytes = data.count * width;
   Announcement& mine = arrival_.prepare({.collective = Collective::kBroadcast, .type = type, .root = root, .count = data.count}, call);
   announce_whole(mine, data.data, bytes, rank_ == root && size_ > 1);
+  if (rank_ == root) {
+    direct_.offer(mine, {{{data.data, data.count}}}, {}, width, bytes);
+  } else {
+    direct_.offer_nothing(mine, bytes);
+  }
   arrival_.announce();
   arrival_.await_all();
+  if (goes_direct()) {
+    return direct_.broadcast(data, root, width);
+  }
   const bool streaming = bytes >= kStreamingBytes;
   pipeline(
       mine.slots, std::max<std::uint64_t>(most_slots(), 1), [&](std::uint64_t k) { write_whole(data.data, bytes, k); },
@@ -225,12 +237,16 @@ void SharedMemoryCommunicator::all_gather(ConstBuffer input, std::span<const Buf
   Announcement& mine =
       arrival_.prepare({.collective = Collective::kAllGather, .type = type, .count = input.count, .counts = counts_}, call);
   announce_whole(mine, input.data, bytes, size_ > 1);
+  if (!overwrites(input, outputs, width)) direct_.offer(mine, {{input}}, {}, width, total);
   arrival_.announce();
   void* const own = outputs[static_cast<std::size_t>(rank_)].data;
   if (own != input.data && mine.slots == 0) {
     copy(own, input.data, bytes, false);
   }
   arrival_.await_all();
+  if (goes_direct()) {
+    return direct_.all_gather(input, outputs, width);
+  }
   const bool streaming = total >= kStreamingBytes;
   pipeline(
       mine.slots, std::max<std::uint64_t>(most_slots(), 1),
@@ -309,7 +325,7 @@ void SharedMemoryCommunicator::reduce(ConstBuffer input, void* output, int root,
   const std::uint64_t steps = most_slots();
   if (steps == 0) {
     for (int i = 1; i < size_; ++i) source(peer(i)) = arrival_.inline_data(peer(i));
-    combine(kernel, type, output, input.count, false);
+    combiner_.combine(kernel, type, output, input.count, false);
     return;
   }
   const std::size_t piece = arrival_.of(peer(1)).piece;
@@ -317,7 +333,7 @@ void SharedMemoryCommunicator::reduce(ConstBuffer input, void* output, int root,
     const std::size_t begin = k * piece;
     for (int i = 1; i < size_; ++i) source(peer(i)) = ring_.filled(peer(i), k);
     source(rank_) = moved(input.data, begin);
-    combine(kernel, type, moved(output, begin), std::min(piece, bytes - begin) / width, bytes >= kStreamingBytes);
+    combiner_.combine(kernel, type, moved(output, begin), std::min(piece, bytes - begin) / width, bytes >= kStreamingBytes);
     for (int i = 1; i < size_; ++i) ring_.release(peer(i), k + 1);
   }
 }
@@ -395,6 +411,7 @@ void SharedMemoryCommunicator::all_to_all(std::span<const ConstBuffer> inputs, s
     received += outputs[static_cast<std::size_t>(r)].count * width;
   }
   announce_parts(mine, inputs, width);
+  if (!overwrites(inputs, outputs, width)) direct_.offer(mine, inputs, {}, width, received);
   arrival_.announce();
   arrival_.await_all();
   // All pairs, not only those with this rank: then all ranks notice, and say the same.
@@ -407,8 +424,11 @@ void SharedMemoryCommunicator::all_to_all(std::span<const ConstBuffer> inputs, s
       }
     }
   }
-  const bool streaming = received >= kStreamingBytes;
   const ConstBuffer& own = inputs[static_cast<std::size_t>(rank_)];
+  if (goes_direct()) {
+    return direct_.all_to_all(own, outputs, width);
+  }
+  const bool streaming = received >= kStreamingBytes;
   if (void* const to = outputs[static_cast<std::size_t>(rank_)].data; to != own.data) {
     copy(to, own.data, own.count * width, streaming);
   }
@@ -485,9 +505,13 @@ void SharedMemoryCommunicator::reduce_scatter(std::span<const ConstBuffer> input
   Announcement& mine = arrival_.prepare(
       {.collective = Collective::kReduceScatter, .type = type, .reduction = reduction, .count = total, .counts = counts_}, call);
   announce_parts(mine, inputs, width);
+  if (!overwrites(inputs, {{output}}, width)) direct_.offer(mine, inputs, {}, width, total * width);
   arrival_.announce();
   arrival_.await_all();
   read_factors();
+  if (goes_direct()) {
+    return direct_.reduce_scatter(own, output, type, kernel, combiner_);
+  }
   const std::size_t bytes = output.count * width;
   if (mine.is_inline != 0) {
     const std::size_t before = width * std::accumulate(counts_.begin(), counts_.begin() + rank_, std::uint64_t{0});
@@ -498,12 +522,12 @@ void SharedMemoryCommunicator::reduce_scatter(std::span<const ConstBuffer> input
       source(writer) = arrival_.inline_data(writer) + before - skipped;
     }
     source(rank_) = own.data;
-    if (bytes > 0) combine(kernel, type, output.data, output.count, false);
+    if (bytes > 0) combiner_.combine(kernel, type, output.data, output.count, false);
     return;
   }
   if (mine.slots == 0) {  // one rank, or nothing at all
     source(rank_) = own.data;
-    if (bytes > 0) combine(kernel, type, output.data, output.count, bytes >= kStreamingBytes);
+    if (bytes > 0) combiner_.combine(kernel, type, output.data, output.count, bytes >= kStreamingBytes);
     return;
   }
   if (bytes == 0) {
@@ -517,7 +541,7 @@ void SharedMemoryCommunicator::reduce_scatter(std::span<const ConstBuffer> input
         if (begin >= bytes) return;
         for (int i = 1; i < size_; ++i) source(peer(i)) = ring_.filled(peer(i), k) + region(peer(i), rank_) * piece;
         source(rank_) = moved(own.data, begin);
-        combine(kernel, type, moved(output.data, begin), std::min(piece, bytes - begin) / width, bytes >= kStreamingBytes);
+        combiner_.combine(kernel, type, moved(output.data, begin), std::min(piece, bytes - begin) / width, bytes >= kStreamingBytes);
         for (int i = 1; i < size_; ++i) {
           if (begin + piece < bytes) {
             ring_.release(peer(i), k + 1);
@@ -541,7 +565,7 @@ void SharedMemoryCommunicator::all_reduce(ConstBuffer input, void* output, DataT
     arrival_.await_all();
     read_factors();
     for (int r = 0; r < size_; ++r) source(r) = r == rank_ ? input.data : arrival_.inline_data(r);
-    if (bytes > 0) combine(kernel, type, output, input.count, bytes >= kStreamingBytes);
+    if (bytes > 0) combiner_.combine(kernel, type, output, input.count, bytes >= kStreamingBytes);
     return;
   }
   // Step k is a chunk of the array, cut into one piece per rank: each rank gives the others its numbers (contribute), reduces its own piece
@@ -551,9 +575,13 @@ void SharedMemoryCommunicator::all_reduce(ConstBuffer input, void* output, DataT
   const std::size_t piece = cut.piece;
   const std::size_t chunk = piece * static_cast<std::size_t>(size_);
   ring_.use(mine, {cut.piece, static_cast<std::uint32_t>((bytes + chunk - 1) / chunk)});
+  direct_.offer(mine, {{input}}, {output, input.count}, width, bytes);
   arrival_.announce();
   arrival_.await_all();
   read_factors();
+  if (goes_direct()) {
+    return direct_.all_reduce(input, output, type, kernel, combiner_);
+  }
   const bool streaming = bytes >= kStreamingBytes;
   // Bytes [begin, end) of the array that rank q reduces in step k.
   const auto begin_of = [&](std::uint64_t k, int q) { return std::min(bytes, k * chunk + static_cast<std::size_t>(q) * piece); };
@@ -575,9 +603,9 @@ void SharedMemoryCommunicator::all_reduce(ConstBuffer input, void* output, DataT
     std::byte* const result = member_->slot(rank_, mine.first_slot + k) + offset;
     // Not straight into the slot: a kernel's stores to lines that other ranks have read wait for each line in turn, at a third of the speed
     // of memcpy, which copies blocks of this size with string instructions.
-    combine_through_scratch(kernel, type, length / width, [&](std::size_t done, std::size_t now) {
-      std::memcpy(result + done, scratch_.data(), now);
-      copy(moved(output, begin + done), scratch_.data(), now, streaming);
+    combiner_.combine_through_scratch(kernel, type, length / width, [&](std::size_t done, const void* block, std::size_t now) {
+      std::memcpy(result + done, block, now);
+      copy(moved(output, begin + done), block, now, streaming);
     });
     ring_.publish_reduced(k);
   };
@@ -604,7 +632,8 @@ std::unique_ptr<Communicator> make_shared_memory_communicator(KeyValueStore& sto
                                                               std::chrono::milliseconds timeout, SharedMemoryOptions options) {
   require(size >= 1 && size <= Layout::kMaxRanks, "a group has 1 to 256 ranks on one host");
   require(rank >= 0 && rank < size, "the rank is not in the group");
-  return std::make_unique<SharedMemoryCommunicator>(meet(store, group_name, rank, size, timeout, std::move(options.check_interrupt)));
+  auto member = meet(store, group_name, rank, size, timeout, std::move(options.check_interrupt), options.memory);
+  return std::make_unique<SharedMemoryCommunicator>(std::move(member), options);
 }
 
 }  // namespace neuron::collectives

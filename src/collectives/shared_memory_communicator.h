@@ -9,6 +9,7 @@
 #include "collectives/communicator.h"
 #include "collectives/error.h"
 #include "collectives/rendezvous.h"
+#include "runtime/memory/shared_segments.h"
 
 namespace neuron::collectives {
 
@@ -16,6 +17,11 @@ struct SharedMemoryOptions {
   // Called at most about every 50 ms on a thread that waits. It may throw (Ctrl-C): the call ends with that exception, and from then on the
   // communicator is broken, here with the exception's text and on the other ranks with Error(kAborted).
   std::function<void()> check_interrupt;
+  // Where this rank's buffers may be from; must outlive the communicator. Where the buffers of all ranks are from such memory, large
+  // operations read them where they are. Nothing of it is shared before its enable(), which must come before the communicator is made.
+  const runtime::SharedSegments* memory = nullptr;
+  // Below, copies through the caches are quicker than waiting for all ranks once more.
+  std::size_t smallest_direct = std::size_t{8} << 20;
 };
 
 // Collective over the group: every rank calls it with the same `group_name`, which must be unique in the store, and `size`. Returns when

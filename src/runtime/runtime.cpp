@@ -10,6 +10,7 @@
 #include "runtime/error.h"
 #include "runtime/guard/access_scope.h"
 #include "runtime/guard/guarded_ranges.h"
+#include "runtime/memory/shared_segments.h"
 #include "runtime/telemetry.h"
 
 namespace neuron::runtime {
@@ -33,7 +34,8 @@ Runtime& Runtime::instance() noexcept {
 }
 
 Runtime::Runtime() noexcept {
-  static_cast<void>(registry_lock());  // must exist before the first fork
+  static_cast<void>(registry_lock());  // these must exist before the first fork
+  static_cast<void>(SharedSegments::of_device());
   pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork_in_parent(); }, [] { instance().after_fork_in_child(); });
 }
 
@@ -91,7 +93,8 @@ void Runtime::initialize() {
   allocators.reserve(cores.size());
   for (const CoreProperties& core : cores) {
     allocators.push_back(std::make_unique<CachingAllocator>(core.index, core.memory_bytes,
-                                                            [registry = streams.get()](Stream stream) { return registry->query(stream); }));
+                                                            [registry = streams.get()](Stream stream) { return registry->query(stream); },
+                                                            SharedSegments::of_device()));
   }
   streams_ = std::move(streams);
   allocators_ = std::move(allocators);
@@ -136,6 +139,8 @@ std::optional<int> Runtime::device_of(const void* pointer) const noexcept {
   return std::nullopt;
 }
 
+bool Runtime::share_memory() noexcept { return !in_bad_fork() && SharedSegments::of_device().enable(); }
+
 StreamRegistry& Runtime::streams() {
   if (!initialized()) [[unlikely]] {
     initialize();
@@ -143,13 +148,14 @@ StreamRegistry& Runtime::streams() {
   return *streams_;
 }
 
-// Lock order: initialisation, allocators by index, guard, streams, telemetry. An allocator asks the stream registry while it holds its own
-// lock; nothing takes them the other way round.
+// Lock order: initialisation, allocators by index, shared segments, guard, streams, telemetry. An allocator maps segments and asks the stream
+// registry while it holds its own lock; nothing takes them the other way round.
 void Runtime::before_fork() noexcept {
   initialize_lock_.lock();
   for (const auto& allocator : allocators_) {
     allocator->lock().lock();
   }
+  SharedSegments::of_device().before_fork();
   if (guard::active()) {
     guard::ranges_lock().lock();
   }
@@ -173,10 +179,14 @@ void Runtime::release_locks() noexcept {
   initialize_lock_.unlock();
 }
 
-void Runtime::after_fork_in_parent() noexcept { release_locks(); }
+void Runtime::after_fork_in_parent() noexcept {
+  SharedSegments::of_device().after_fork_in_parent();
+  release_locks();
+}
 
 void Runtime::after_fork_in_child() noexcept {
   forked_thread_is_main();
+  SharedSegments::of_device().after_fork_in_child();
   if (guard::active()) {
     guard::forget_other_threads();
   }

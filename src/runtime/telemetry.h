@@ -50,6 +50,7 @@ enum class Counter : std::size_t {
   kCompileCacheMisses,
   kGraphExecutions,
   kGraphBreakFallbacks,
+  kDirectCollectives,
   kCount,  // number of counters, not one
 };
 

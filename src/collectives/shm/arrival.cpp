@@ -36,6 +36,7 @@ Announcement& Arrival::prepare(const Operation& operation, const Call& call) {
   mine.op = static_cast<std::uint8_t>(operation.reduction.op);
   mine.dimensions = static_cast<std::uint8_t>(std::min<std::size_t>(call.shape.size(), kShapeDimensions + 1));
   mine.is_inline = 0;
+  mine.is_direct = 0;
   std::copy_n(call.shape.begin(), std::min<std::size_t>(mine.dimensions, kShapeDimensions), shape(member_.rank(), operation_).shape);
   return mine;
 }

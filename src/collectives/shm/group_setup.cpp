@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "collectives/error.h"
+#include "collectives/shm/peer_memory.h"
 
 namespace neuron::collectives {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kMagic = 0x4E4555524F4E0001;  // changes with the layout
+constexpr std::uint64_t kMagic = 0x4E4555524F4E0002;  // changes with the layout
 constexpr const char* kOk = "ok";
 constexpr char kFailed = '!';  // before a reason, where a name or "ok" would stand
 
@@ -27,7 +28,7 @@ void throw_if_failed(const std::string& value, const std::string& whose, const s
 }  // namespace
 
 std::unique_ptr<Member> meet(KeyValueStore& store, const std::string& group, int rank, int size, std::chrono::milliseconds timeout,
-                             std::function<void()> check_interrupt) {
+                             std::function<void()> check_interrupt, const runtime::SharedSegments* memory) {
   const auto deadline = Clock::now() + timeout;
   const auto remaining = [&] {
     return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()), std::chrono::milliseconds(1));
@@ -40,6 +41,7 @@ std::unique_ptr<Member> meet(KeyValueStore& store, const std::string& group, int
   std::unique_ptr<Member> member;
   const auto join = [&](const std::shared_ptr<Segment>& segment) {
     member = std::make_unique<Member>(segment, group, rank, size, std::move(check_interrupt));
+    publish_memory_file(member->state(rank), memory);
   };
   if (rank == 0) {
     std::shared_ptr<Segment> segment;

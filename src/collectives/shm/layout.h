@@ -38,10 +38,20 @@ struct alignas(kCacheLine) Doorbell {
   std::atomic<std::int32_t> core;  // where the thread last waited
 };
 
+// Where a rank's shareable memory is: an open file of its process. No bytes: there is none.
+struct MemoryFile {
+  std::uint64_t device;
+  std::uint64_t inode;
+  std::uint64_t bytes;
+  std::int32_t process;
+  std::int32_t descriptor;
+};
+
 struct RankState {
   // What a rank is and whether it still is there.
   alignas(kCacheLine) std::uint64_t process_token;
   std::uint64_t cores[16];          // the cores that its threads may run on
+  MemoryFile memory;
   std::atomic<std::uint32_t> left;  // set when its communicator is destroyed in an orderly way
 
   Doorbell collectives;
@@ -50,6 +60,8 @@ struct RankState {
   // How many slots of its ring the rank has filled, and in how many of them it has put its share of the result (all_reduce).
   alignas(kCacheLine) std::atomic<std::uint64_t> filled;
   std::atomic<std::uint64_t> reduced;
+  // How many stages of operations on the ranks' own memory the rank has finished.
+  alignas(kCacheLine) std::atomic<std::uint64_t> stages;
 };
 
 // What a rank is about to do: one cache line that every peer reads in every operation.
@@ -68,6 +80,7 @@ struct alignas(kCacheLine) Announcement {
   std::uint8_t op;
   std::uint8_t dimensions;  // how many of the shape's are kept
   std::uint8_t is_inline;
+  std::uint8_t is_direct;  // the others can read the data where it is
 };
 static_assert(sizeof(Announcement) == kCacheLine);
 
@@ -105,7 +118,7 @@ class Layout {
     header_ = place(sizeof(GroupHeader), kCacheLine);
     states_ = place(ranks_ * sizeof(RankState), kCacheLine);
     consumed_ = place(ranks_ * ranks_ * sizeof(ConsumedCounter), kCacheLine);
-    counts_bytes_ = (2 * ranks_ * sizeof(std::uint64_t) + kCacheLine - 1) / kCacheLine * kCacheLine;
+    counts_bytes_ = (4 * ranks_ * sizeof(std::uint64_t) + kCacheLine - 1) / kCacheLine * kCacheLine;
     announcement_stride_ = sizeof(Announcement) + sizeof(AnnouncedShape) + counts_bytes_ + inline_bytes_;
     announcements_ = place(2 * ranks_ * announcement_stride_, kCacheLine);
     mailbox_controls_ = place(ranks_ * ranks_ * sizeof(MailboxControl), kCacheLine);
@@ -128,7 +141,7 @@ class Layout {
   [[nodiscard]] std::size_t consumed(int reader, int writer) const noexcept {
     return consumed_ + (at(reader) * ranks_ + at(writer)) * sizeof(ConsumedCounter);
   }
-  // Two lists of counts per announcement.
+  // Two lists of counts and two of places per announcement.
   [[nodiscard]] std::size_t counts_bytes() const noexcept { return counts_bytes_; }
   // Announcements alternate between two places: a rank that announces operation k + 2 has seen every rank's k + 1, hence nobody still reads
   // its k.

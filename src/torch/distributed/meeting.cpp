@@ -7,6 +7,9 @@
 
 #include "collectives/error.h"
 #include "collectives/shared_memory_communicator.h"
+#include "runtime/environment.h"
+#include "runtime/memory/shared_segments.h"
+#include "runtime/runtime.h"
 #include "torch/distributed/hierarchical_communicator.h"
 #include "torch/distributed/host_identity.h"
 #include "torch/distributed/store_adapter.h"
@@ -30,6 +33,10 @@ class Meeting {
     // store.
     name_ = "generation" + std::to_string((adapter_.add("arrivals", 1) - 1) / size);
     adapter_.set(place(rank), host_identity());
+    // From here on, large tensors are in memory that the other ranks of the host can read.
+    if (size > 1 && runtime::Environment::process().boolean("TORCH_NEURONX_SHARE_MEMORY").value_or(true)) {
+      runtime::Runtime::instance().share_memory();
+    }
   }
 
   std::unique_ptr<collectives::Communicator> meet(Milliseconds timeout, std::function<void()> interrupt) {
@@ -51,6 +58,7 @@ class Meeting {
     const auto& here = hosts[my_host];
     collectives::SharedMemoryOptions options;
     options.check_interrupt = std::move(interrupt);
+    options.memory = &runtime::SharedSegments::of_device();
     auto local = collectives::make_shared_memory_communicator(adapter_, name_ + "/host" + std::to_string(my_host),
                                                               static_cast<int>(std::find(here.begin(), here.end(), rank_) - here.begin()),
                                                               static_cast<int>(here.size()), left(), std::move(options));

@@ -16,7 +16,66 @@
 
 namespace neuron::collectives::testing {
 
-using Bytes = std::vector<std::uint8_t>;
+// Memory for tensors that other ranks can read, as the device's is; also for ranks that are threads. It begins anew whenever everything was
+// given back.
+class Arena {
+ public:
+  // Before any use.
+  static void open(std::size_t bytes = std::size_t{32} << 20) {
+    Arena& arena = instance();
+    arena.base_ = static_cast<std::byte*>(runtime::SharedSegments::of_device().enable() ? memory().map(bytes, bytes) : nullptr);
+    arena.bytes_ = bytes;
+    require(arena.base_ != nullptr && memory().offset_of(arena.base_, bytes), "memory to share");
+  }
+  static runtime::SharedSegments& memory() { return runtime::SharedSegments::of_device(); }
+
+  // Null when the arena is closed or full: what does not fit is private memory.
+  static void* take(std::size_t bytes) {
+    Arena& arena = instance();
+    const std::lock_guard guard(arena.mutex_);
+    if (arena.base_ == nullptr || bytes > arena.bytes_ - arena.used_) return nullptr;
+    void* const place = arena.base_ + arena.used_;
+    arena.used_ += (bytes + 63) / 64 * 64;
+    arena.used_ = std::min(arena.used_, arena.bytes_);
+    ++arena.live_;
+    return place;
+  }
+  // Whether the place was the arena's.
+  static bool give_back(void* place) {
+    Arena& arena = instance();
+    const std::lock_guard guard(arena.mutex_);
+    auto* const at = static_cast<std::byte*>(place);
+    if (arena.base_ == nullptr || at < arena.base_ || at >= arena.base_ + arena.bytes_) return false;
+    if (--arena.live_ == 0) arena.used_ = 0;
+    return true;
+  }
+
+ private:
+  static Arena& instance() {
+    static Arena arena;
+    return arena;
+  }
+  std::mutex mutex_;
+  std::byte* base_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t used_ = 0;
+  std::size_t live_ = 0;
+};
+
+template <typename T>
+struct ArenaAllocator {
+  using value_type = T;
+  T* allocate(std::size_t count) {
+    void* const place = Arena::take(count * sizeof(T));
+    return static_cast<T*>(place != nullptr ? place : ::operator new(count * sizeof(T)));
+  }
+  void deallocate(T* place, std::size_t) noexcept {
+    if (!Arena::give_back(place)) ::operator delete(place);
+  }
+  bool operator==(const ArenaAllocator&) const noexcept { return true; }
+};
+
+using Bytes = std::vector<std::uint8_t, ArenaAllocator<std::uint8_t>>;
 
 inline const std::vector<DataType>& all_types() {
   static const std::vector<DataType> types = [] {

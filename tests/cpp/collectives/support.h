@@ -173,6 +173,11 @@ inline std::unique_ptr<Communicator> join(KeyValueStore& store, int rank, int si
   return make_shared_memory_communicator(store, group, rank, size, kPatience, std::move(options));
 }
 
+// A group whose ranks read each other's memory for everything but the smallest operations.
+inline SharedMemoryOptions direct_options(std::size_t smallest = 1000) {
+  return {.check_interrupt = {}, .memory = &runtime::SharedSegments::of_device(), .smallest_direct = smallest};
+}
+
 inline Call call(std::uint64_t sequence, milliseconds timeout = kPatience, std::span<const std::int64_t> shape = {}) {
   return {.sequence = sequence, .timeout = timeout, .shape = shape};
 }

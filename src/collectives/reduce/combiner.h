@@ -1,0 +1,54 @@
+// Combines the numbers of all ranks, block by block through the first-level cache where the result is written past the caches.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "collectives/copy.h"
+#include "collectives/reduce/reduce.h"
+#include "collectives/types.h"
+
+namespace neuron::collectives {
+
+class Combiner {
+ public:
+  explicit Combiner(int ranks) : sources_(static_cast<std::size_t>(ranks)), factors_(static_cast<std::size_t>(ranks)) {}
+
+  // Where rank r's numbers begin; combine() may move it.
+  [[nodiscard]] const void*& source(int r) noexcept { return sources_[static_cast<std::size_t>(r)]; }
+  [[nodiscard]] double& factor(int r) noexcept { return factors_[static_cast<std::size_t>(r)]; }
+
+  // Combines the sources into `output`, which may be one of them.
+  void combine(ReduceKernel kernel, DataType type, void* output, std::size_t count, bool streaming) {
+    if (streaming) {
+      combine_through_scratch(kernel, type, count, [output](std::size_t begin, const void* block, std::size_t bytes) {
+        copy(static_cast<std::byte*>(output) + begin, block, bytes, true);
+      });
+    } else {
+      kernel(sources_.data(), static_cast<int>(sources_.size()), factors_.data(), output, count);
+    }
+  }
+
+  // Calls use(offset, block, bytes) for each combined block.
+  template <typename Use>
+  void combine_through_scratch(ReduceKernel kernel, DataType type, std::size_t count, Use&& use) {
+    const std::size_t width = element_size(type);
+    const std::size_t block = kScratchBytes / width;
+    for (std::size_t begin = 0; begin < count; begin += block) {
+      const std::size_t now = std::min(block, count - begin);
+      kernel(sources_.data(), static_cast<int>(sources_.size()), factors_.data(), scratch_.data(), now);
+      use(begin * width, scratch_.data(), now * width);
+      for (const void*& from : sources_) from = static_cast<const std::byte*>(from) + now * width;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kScratchBytes = 16 << 10;
+  std::vector<const void*> sources_;
+  std::vector<double> factors_;
+  alignas(64) std::array<std::byte, kScratchBytes> scratch_;
+};
+
+}  // namespace neuron::collectives
