@@ -61,7 +61,7 @@ def test_transformer_encoder_with_a_padded_batch(left_aligned: bool) -> None:
 def test_layouts_that_the_device_does_not_have_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="to_mkldnn"):
         torch.eye(2, device="neuron").to_mkldnn()
-    with pytest.raises((NotImplementedError, RuntimeError), match="neuron|layout|Mkldnn"):
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"neuron|layout|Mkldnn"):
         torch.empty(2, layout=torch._mkldnn, device="neuron")
 
 

@@ -54,7 +54,11 @@ def assert_same(ours: Any, theirs: Any) -> None:
         assert torch.equal(ours.cpu(), theirs)
         return
     if theirs.layout is torch.sparse_coo:
-        assert (ours.sparse_dim(), ours.dense_dim(), ours.is_coalesced()) == (theirs.sparse_dim(), theirs.dense_dim(), theirs.is_coalesced())
+        assert (ours.sparse_dim(), ours.dense_dim(), ours.is_coalesced()) == (
+            theirs.sparse_dim(),
+            theirs.dense_dim(),
+            theirs.is_coalesced(),
+        )
     for one, other in zip(members(ours), members(theirs), strict=True):
         assert one.device == torch.device("neuron:0")
         assert one.shape == other.shape and torch.equal(one.cpu(), other)
@@ -101,7 +105,9 @@ CONSTRUCTIONS: dict[str, Callable[[str], Any]] = {
     "zeros": lambda d: torch.zeros(2, 3, layout=torch.sparse_coo, device=d),
     "no element": lambda d: torch.sparse_coo_tensor(torch.empty(2, 0, dtype=torch.int64, device=d), torch.empty(0, device=d), (2, 2)),
     "hybrid": lambda d: coo(d, dense=(2, 3)),
-    "0 sparse dimensions": lambda d: torch.sparse_coo_tensor(torch.empty(0, 2, dtype=torch.int64, device=d), torch.ones(2, 3, device=d), (3,)),
+    "0 sparse dimensions": lambda d: torch.sparse_coo_tensor(
+        torch.empty(0, 2, dtype=torch.int64, device=d), torch.ones(2, 3, device=d), (3,)
+    ),
     "coalesced": lambda d: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,), device=d, is_coalesced=True),
     "checked": lambda d: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,), device=d, check_invariants=True),
     "index too large": lambda d: torch.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (3,), device=d, check_invariants=True),
@@ -470,13 +476,13 @@ def test_backward() -> None:
     same(lambda d: gradients(torch.sparse.mm, sparse(d), leaf(d, 4, 2)))
     same(lambda d: gradients(torch.sparse.addmm, leaf(d, 3, 2), sparse(d), leaf(d, 4, 2)))
     same(lambda d: gradients(lambda s: torch.sparse.sum(s, 0), sparse(d)))
-    same(lambda d: gradients(lambda s: torch.sparse.sum(s), sparse(d)))
+    same(lambda d: gradients(torch.sparse.sum, sparse(d)))
     same(lambda d: gradients(lambda s: torch.sparse.softmax(s, 1), sparse(d)))
     same(lambda d: gradients(lambda a, s: a + s, leaf(d, 3, 4), sparse(d)))
     same(lambda d: gradients(lambda x: x.to_sparse() * 2, leaf(d, 3, 4)))
     same(lambda d: gradients(lambda x: x.sparse_mask(sparse(d).detach()), leaf(d, 3, 4)))
-    for layout in COMPRESSED:
-        same(lambda d, layout=layout: gradients(lambda x: x.to_sparse(layout=layout, **COMPRESSED[layout]), leaf(d, 4, 4)))
+    for layout, options in COMPRESSED.items():
+        same(lambda d, layout=layout, options=options: gradients(lambda x: x.to_sparse(layout=layout, **options), leaf(d, 4, 4)))
     same(lambda d: gradients(lambda s, x: torch.sparse.mm(s, x, "sum"), compressed(d, torch.sparse_csr).requires_grad_(), leaf(d, 4, 4)))
 
 

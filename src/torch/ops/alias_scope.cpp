@@ -105,8 +105,10 @@ at::Tensor AliasScope::adopt(at::Tensor result) {
   }
   const auto& impl = *result.unsafeGetTensorImpl();
   if (C10_UNLIKELY(impl.layout() != c10::kStrided)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(is_sparse_layout(impl.layout()), "the neuron device has dense and sparse tensors, but an operator made one "
-                                "with layout ", impl.layout());
+    TORCH_CHECK_NOT_IMPLEMENTED(is_sparse_layout(impl.layout()),
+                                "the neuron device has dense and sparse tensors, but an operator made one "
+                                "with layout ",
+                                impl.layout());
     return adopt_sparse(*this, result, device_);
   }
   auto* storage = impl.unsafe_storage().unsafeGetStorageImpl();

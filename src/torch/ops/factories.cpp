@@ -30,8 +30,8 @@ c10::DeviceIndex core_of(std::optional<at::Device> device) {
 }
 
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(at::layout_or_default(layout) == at::kStrided, "the neuron device has dense and sparse tensors only, got layout ",
-                              at::layout_or_default(layout));
+  TORCH_CHECK_NOT_IMPLEMENTED(at::layout_or_default(layout) == at::kStrided,
+                              "the neuron device has dense and sparse tensors only, got layout ", at::layout_or_default(layout));
   TORCH_CHECK(!at::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 

@@ -70,8 +70,7 @@ MemberTensors SparseAlias::members_of(const at::Tensor& sparse) {
   return {compressed(sparse).compressed_indices(), compressed(sparse).plain_indices(), compressed(sparse).values()};
 }
 
-SparseAlias::SparseAlias(AliasScope& scope, at::Tensor source, Members members)
-    : source_(std::move(source)), members_(std::move(members)) {
+SparseAlias::SparseAlias(AliasScope& scope, at::Tensor source, Members members) : source_(std::move(source)), members_(std::move(members)) {
   MemberTensors aliases;
   for (const auto* member : members_) {
     aliases.push_back(scope.alias(*member));

@@ -76,7 +76,8 @@ def _decide(operator: Operator, table: Table) -> tuple[Strategy, str]:
     if not operator.cpu:
         if operator.composite:
             return Strategy.COMPOSITE, ""
-        return Strategy.ERROR, "PyTorch has it for sparse tensors only" if operator.sparse else "PyTorch has no CPU kernel and no decomposition"
+        reason = "PyTorch has it for sparse tensors only" if operator.sparse else "PyTorch has no CPU kernel and no decomposition"
+        return Strategy.ERROR, reason
     if operator.view:
         raise OpgenError(f"view operator '{name}' has a CPU kernel: list it under 'metadata', 'native' or 'error' in the table")
     if operator.random and name not in table.deterministic:
@@ -106,14 +107,14 @@ def _resolve(operator: Operator, strategy: Strategy, table: Table, include: Path
 def _decide_sparse(operator: Operator, table: Table, include: Path) -> tuple[SparseDecision, ...]:
     if operator.name not in table.sparse_members:
         if operator.sparse and operator.random:
-            raise OpgenError(f"random operator '{operator.name}' must not run the CPU's generator: list it under 'sparse_members' in the table")
+            raise OpgenError(f"random operator '{operator.name}' must not run the CPU's generator: list it under 'sparse_members'")
         return tuple(SparseDecision(layout) for layout in operator.sparse)
     decisions = []
     header = f"ATen/ops/{operator.root}_native.h"
     for layout, kernel in operator.sparse.items():
         symbolic = kernel.endswith("_symint")
         if not declares(include / header, kernel, operator.symbolic_signature if symbolic else operator.signature):
-            raise OpgenError(f"sparse operator '{operator.name}': {header} does not declare at::native::{kernel} as the dispatcher calls it")
+            raise OpgenError(f"operator '{operator.name}': {header} does not declare at::native::{kernel} as the dispatcher calls it")
         decisions.append(SparseDecision(layout, f"at::native::{kernel}", header, symbolic))
     return tuple(decisions)
 
