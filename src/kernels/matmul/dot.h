@@ -120,7 +120,7 @@ template <class Format, int kRows, int kSums, int kValues, int... kColumn>
 // Lines of columns that come later.
 template <class Element, int... kColumn>
 [[gnu::always_inline]] inline void prefetch_columns(const Element* b, std::int64_t b_stride, std::integer_sequence<int, kColumn...>) {
-  (__builtin_prefetch(b + kColumn * b_stride, 0, 2), ...);
+  (__builtin_prefetch(b + kColumn * b_stride, 0, 3), ...);
 }
 
 // How far ahead memory is read, in bytes: the time to compute them covers its latency.
