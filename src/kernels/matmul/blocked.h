@@ -42,7 +42,7 @@ class Blocked {
   void multiply() {
     const auto words = words_of<Format>(problem_.k);
     const auto parts = std::max<std::int64_t>(1, (words + kLongestPart - 1) / kLongestPart);
-    part_ = round_up((words + parts - 1) / parts, kLanes) * Format::kStep;
+    part_ = round_up(std::max<std::int64_t>(1, (words + parts - 1) / parts), kLanes) * Format::kStep;
     in_place_ = usable_rows(a_, problem_.k);
     // Packed A, or sums, of all rows would take memory without limit.
     const auto most_rows = in_place_ && parts == 1 ? problem_.m : kMostRows;
@@ -50,7 +50,7 @@ class Blocked {
       const Share rows{row, std::min(problem_.m, row + most_rows)};
       packed_stride_ = row_distance(words);
       if (!in_place_) {
-        pack_rows(rows, words);
+        pack_rows(rows);
       }
       first_row_ = row;
       threads_.run([&](int member, int count) {
@@ -65,7 +65,7 @@ class Blocked {
  private:
   static constexpr int kWeights = 2;
 
-  void pack_rows(Share rows, std::int64_t words) {
+  void pack_rows(Share rows) {
     packed_ = static_cast<std::uint32_t*>(scratch(Scratch::kShared, kMostRows * packed_stride_ * sizeof(std::uint32_t)));
     threads_.run([&](int member, int count) {
       const auto [begin, end] = share_of(rows.end - rows.begin, kLanes, member, count);

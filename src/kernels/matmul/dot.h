@@ -120,7 +120,7 @@ template <class Format, int kRows, int kSums, int kValues, int... kColumn>
 // Lines of columns that come later.
 template <class Element, int... kColumn>
 [[gnu::always_inline]] inline void prefetch_columns(const Element* b, std::int64_t b_stride, std::integer_sequence<int, kColumn...>) {
-  (__builtin_prefetch(b + kColumn * b_stride, 0, 2), ...);
+  (__builtin_prefetch(b + kColumn * b_stride, 0, 3), ...);
 }
 
 // How far ahead memory is read, in bytes: the time to compute them covers its latency.
@@ -163,9 +163,82 @@ template <class Format, int kRows, int kColumns>
   }
 }
 
+// One row: the weights are read as one stream, which memory serves best, with several sums for one column.
+constexpr int kStreamSums = 8;
+constexpr std::int64_t kStreamAhead = 4096;  // bytes
+
+template <class Format, int kStep, int kValues>
+[[gnu::always_inline]] inline void add_step(Floats (&sum)[kStreamSums], const Words (&value)[kValues], const typename Format::Element* b) {
+  constexpr int kParts = Format::kDotParts;
+  Words parts[kParts];
+  Format::along_dot(b, parts);
+  sum[kStep] = multiply_words<Format>(sum[kStep], value[kStep * kParts], parts[0]);
+  if constexpr (kParts == 2) {
+    sum[kStep] = multiply_words<Format>(sum[kStep], value[kStep * kParts + 1], parts[1]);
+  }
+}
+
+template <class Format, int... kIndex>
+[[gnu::always_inline]] inline void add_stream(Floats (&sum)[kStreamSums], const std::uint32_t* a, const typename Format::Element* b,
+                                              std::integer_sequence<int, kIndex...>) {
+  constexpr int kParts = Format::kDotParts;
+  constexpr int kElementsPerLine = 64 / static_cast<int>(sizeof(typename Format::Element));
+  constexpr int kLines = kStreamSums * Format::kDotStep / kElementsPerLine;
+  ((kIndex < kLines ? __builtin_prefetch(reinterpret_cast<const char*>(b) + kStreamAhead + 64 * kIndex, 0, 3) : void()), ...);
+  Words value[kStreamSums * kParts];
+  load_row_words<kParts>(value, a, kParts * kLanes, kIndices<kStreamSums * kParts>);
+  (add_step<Format, kIndex>(sum, value, b + kIndex * Format::kDotStep), ...);
+}
+
+template <class Format>
+[[gnu::always_inline]] inline Floats dot_stream(const std::uint32_t* a, const typename Format::Element* b, std::int64_t k) {
+  constexpr std::int64_t kWordsPerStep = Format::kDotParts * kLanes;
+  Floats sum[kStreamSums];
+  clear_dots(sum, kIndices<kStreamSums>);
+  std::int64_t i = 0;
+  for (; i + kStreamSums * Format::kDotStep <= k; i += kStreamSums * Format::kDotStep) {
+    add_stream<Format>(sum, a, b + i, kIndices<kStreamSums>);
+    a += kStreamSums * kWordsPerStep;
+  }
+  for (; i < k; i += Format::kDotStep) {
+    Words value[Format::kDotParts];
+    load_row_words<Format::kDotParts>(value, a, 0, kIndices<Format::kDotParts>);
+    if (i + Format::kDotStep <= k) {
+      add_step<Format, 0>(sum, value, b + i);
+    } else {
+      alignas(64) typename Format::Element edge[Format::kDotStep] = {};
+      std::memcpy(edge, b + i, (k - i) * sizeof(typename Format::Element));
+      add_step<Format, 0>(sum, value, edge);
+    }
+    a += kWordsPerStep;
+  }
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+template <class Format>
+[[gnu::noinline]] void dot_one_row(const DotRows<Format>& a, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k,
+                                   float* sums) {
+  for (auto column = begin; column < end; column += kLanes) {
+    alignas(64) float lanes[kLanes * kLanes];
+    const auto count = std::min<std::int64_t>(kLanes, end - column);
+    for (std::int64_t i = 0; i < count; ++i) {
+      store(lanes + i * kLanes, dot_stream<Format>(a.words, b.at(column + i, 0), k));
+    }
+    Floats partial[kLanes];
+    load_lines(partial, lanes, sizeof(Floats), kIndices<kLanes>);
+    float flat[kLanes];
+    sum_lanes<0>(partial, flat);
+    std::copy_n(flat, count, sums + column - begin);
+  }
+}
+
 template <class Format, int kRows>
 void dot_columns_of_rows(const DotRows<Format>& a, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k, float* sums,
                          std::int64_t stride) {
+  if constexpr (kRows == 1) {
+    dot_one_row(a, b, begin, end, k, sums);
+    return;
+  }
   constexpr int kColumns = dot_columns(kRows);
   auto column = begin;
   for (; column + kColumns <= end; column += kColumns) {

@@ -11,7 +11,7 @@
 namespace neuron::kernels {
 namespace {
 
-inline std::int64_t size_of(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
+constexpr std::int64_t size_of(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
 
 // `count` (at most kLanes) numbers at a distance of `stride` elements; the other lanes are zero.
 [[gnu::always_inline]] inline Floats read_numbers(const char* from, DataType type, std::int64_t stride, std::int64_t count) {
@@ -83,29 +83,64 @@ inline Floats activate(Activation activation, Floats x) {
 // The rows and columns of one batch entry of C that are finished together; sums are [rows, columns] with `stride` between rows.
 class Finisher {
  public:
-  explicit Finisher(const Matmul& problem) : p_(problem) {}
+  explicit Finisher(const Matmul& problem)
+      : p_(problem),
+        plain_(problem.epilogue.scale == 1 && problem.epilogue.addend.view.data == nullptr && problem.epilogue.residual.view.data == nullptr &&
+               problem.epilogue.activation == Activation::kNone && problem.gate.data == nullptr) {}
 
   void finish(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, const float* sums, const float* gates,
               std::int64_t stride) const {
+    if (plain_) {
+      finish_with(row, rows, column, columns, sums, stride, [](const float* from, std::int64_t, std::int64_t, std::int64_t) {
+        return load<Floats>(from);
+      });
+      return;
+    }
+    const auto value_at = [&](const float* from, std::int64_t i, std::int64_t j, std::int64_t count) {
+      auto value = load<Floats>(from) * p_.epilogue.scale;
+      if (gates != nullptr) {
+        return activate(p_.epilogue.activation, value) * (load<Floats>(gates + (from - sums)) * p_.epilogue.scale);
+      }
+      value = add(p_.epilogue.addend, i, j, count, value);
+      value = activate(p_.epilogue.activation, value);
+      return add(p_.epilogue.residual, i, j, count, value);
+    };
+    finish_with(row, rows, column, columns, sums, stride, value_at);
+  }
+
+ private:
+  template <class ValueAt>
+  void finish_with(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, const float* sums, std::int64_t stride,
+                   const ValueAt& value_at) const {
+    switch (p_.c_type) {
+      case DataType::kFloat32:
+        return finish_as<DataType::kFloat32>(row, rows, column, columns, sums, stride, value_at);
+      case DataType::kBFloat16:
+        return finish_as<DataType::kBFloat16>(row, rows, column, columns, sums, stride, value_at);
+      case DataType::kFloat16:
+        return finish_as<DataType::kFloat16>(row, rows, column, columns, sums, stride, value_at);
+    }
+  }
+
+  // Sums are padded to whole vectors.
+  template <DataType kType, class ValueAt>
+  void finish_as(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, const float* sums, std::int64_t stride,
+                 const ValueAt& value_at) const {
+    const auto whole = p_.c_column_stride == 1 ? columns / kLanes * kLanes : 0;
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < columns; j += kLanes) {
+      auto* to = static_cast<char*>(p_.c) + ((row + i) * p_.c_row_stride + column * p_.c_column_stride) * size_of(kType);
+      const auto* from = sums + i * stride;
+      for (std::int64_t j = 0; j < whole; j += kLanes) {
+        write_numbers(to + j * size_of(kType), kType, 1, kLanes, value_at(from + j, row + i, column + j, kLanes));
+      }
+      for (std::int64_t j = whole; j < columns; j += kLanes) {
         const auto count = std::min<std::int64_t>(kLanes, columns - j);
-        // Sums are padded to whole vectors.
-        auto value = load<Floats>(sums + i * stride + j) * p_.epilogue.scale;
-        if (gates != nullptr) {
-          value = activate(p_.epilogue.activation, value) * (load<Floats>(gates + i * stride + j) * p_.epilogue.scale);
-        } else {
-          value = add(p_.epilogue.addend, row + i, column + j, count, value);
-          value = activate(p_.epilogue.activation, value);
-          value = add(p_.epilogue.residual, row + i, column + j, count, value);
-        }
-        auto* to = static_cast<char*>(p_.c) + ((row + i) * p_.c_row_stride + (column + j) * p_.c_column_stride) * size_of(p_.c_type);
-        write_numbers(to, p_.c_type, p_.c_column_stride, count, value);
+        write_numbers(to + j * p_.c_column_stride * size_of(kType), kType, p_.c_column_stride, count,
+                      value_at(from + j, row + i, column + j, count));
       }
     }
   }
 
- private:
   [[gnu::always_inline]] static Floats add(const Addend& addend, std::int64_t row, std::int64_t column, std::int64_t count, Floats value) {
     if (addend.view.data == nullptr) {
       return value;
@@ -116,6 +151,7 @@ class Finisher {
   }
 
   const Matmul& p_;
+  const bool plain_;  // sums are what is written
 };
 
 }  // namespace

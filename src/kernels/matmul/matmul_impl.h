@@ -9,9 +9,11 @@
 namespace neuron::kernels {
 namespace {
 
-// Up to how many rows the dot products and the streamed weights win over packed weights (kernel_bench --way shows each).
+// The choice between the ways, as kernel_bench measured them: dot products for few rows of A, as long as these stay in the first level
+// cache; the weight streamed while its packing would cost more than A's repeated reading.
 constexpr std::int64_t kMostDotRows = 8;
-constexpr std::int64_t kMostStreamedRows = kRegisters == 32 ? 96 : 32;
+constexpr std::int64_t kMostDotWords = 12 << 10;
+constexpr std::int64_t kMostStreamedRows = kRegisters == 32 ? 128 : 32;
 
 template <class Format>
 void multiply_one(const Matmul& problem, Threads& threads) {
@@ -21,7 +23,8 @@ void multiply_one(const Matmul& problem, Threads& threads) {
   const Operand<Format> gate{static_cast<const Element*>(problem.gate.data), problem.gate.column_stride, problem.gate.row_stride};
   const bool along_k = b.k_stride == 1 && (gate.data == nullptr || gate.k_stride == 1);
   const bool along_n = b.row_stride == 1 && (gate.data == nullptr || gate.row_stride == 1);
-  if (along_k && problem.m <= kMostDotRows) {
+  const bool few = problem.m == 1 || (problem.m <= kMostDotRows && problem.m * words_of<Format>(problem.k) <= kMostDotWords);
+  if (along_k && few) {
     multiply_by_dots<Format>(problem, a, b, gate, threads);
   } else if (along_n && problem.m == 1) {
     multiply_by_sweeps<Format>(problem, a, b, gate, threads);

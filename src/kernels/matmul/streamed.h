@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/isa/cache.h"
 #include "kernels/matmul/finish.h"
 #include "kernels/matmul/pack.h"
 #include "kernels/matmul/tile.h"
@@ -15,54 +16,76 @@ namespace {
 // Columns of C that are finished together.
 constexpr std::int64_t kStrip = 4 * kTileRows;
 
-// Rows of an operand as words: where they are, if that is possible and good, else as a copy of a part of them.
-template <class Format>
+// Rows of an operand as words.
 struct Rows {
   const std::uint32_t* words;
   std::int64_t stride;
 };
 
-// Whether rows can be read in place. Lines at a multiple of 4096 bytes fall into one set of the first level cache.
+// Whether rows can be read where they are. Lines at a distance of a multiple of 4096 bytes fall into one set of the first level cache, whose
+// ways may be fewer than the rows of a tile.
 template <class Format>
 bool usable_rows(const Operand<Format>& operand, std::int64_t k) {
   constexpr auto kSize = static_cast<std::int64_t>(sizeof(typename Format::Element));
   return Format::kPlain && operand.k_stride == 1 && operand.row_stride % Format::kStep == 0 && k % Format::kStep == 0 &&
-         operand.row_stride * kSize % 4096 != 0;
+         (operand.row_stride * kSize % 4096 != 0 || first_level_ways() >= kTileRows);
 }
 
-template <class Format>
-Rows<Format> rows_at(const Operand<Format>& operand, std::int64_t row, std::int64_t rows, std::int64_t k, bool in_place, std::uint32_t* copy,
-                     std::int64_t copy_stride) {
-  if (in_place) {
-    return {reinterpret_cast<const std::uint32_t*>(operand.at(row, 0)), operand.row_stride / Format::kStep};
-  }
-  pack<Format, Packed::kRows>(operand, row, rows, 0, k, copy, copy_stride);
-  return {copy, copy_stride};
-}
-
-// A distance between rows that spreads them over the sets of the caches.
+// A distance between copied rows that spreads them over the sets of the caches.
 inline std::int64_t row_distance(std::int64_t words) { return round_up(words, 16) + (round_up(words, 16) % 32 == 0 ? 16 : 0); }
 
-// sums[panel][row of the strip][lane] for rows [column, column + count) of one weight.
+// Rows that cannot be used where they are, are copied in parts that stay in the first level cache.
+constexpr std::int64_t kCopiedWords = 256;
+
+// A matrix that is multiplied by the panels of A: the weight or its gate.
 template <class Format>
-void stream_strip(const Operand<Format>& weight, std::int64_t column, std::int64_t count, std::int64_t k, const std::uint32_t* panels,
-                  std::int64_t m, bool in_place, std::uint32_t* copy, float* sums) {
-  const auto words = words_of<Format>(k);
+struct Streamed {
+  Operand<Format> operand;
+  bool in_place;
+  float* sums;  // [panel][column of the strip][lane]
+};
+
+struct Panels {
+  const std::uint32_t* words;
+  std::int64_t rows;  // of A
+  std::int64_t k;
+};
+
+// Columns [column, column + count) of the weight times panels of kVectors vectors; `copy` is room for copied rows.
+template <class Format, int kVectors>
+void stream_columns(const Streamed<Format>& weight, std::int64_t column, std::int64_t count, const Panels& panels, std::uint32_t* copy) {
+  const auto words = words_of<Format>(panels.k);
+  const auto part = weight.in_place ? words : kCopiedWords;
   for (std::int64_t first = 0; first < count; first += kTileRows) {
     const auto height = std::min<std::int64_t>(kTileRows, count - first);
-    const auto rows = rows_at<Format>(weight, column + first, height, k, in_place, copy, row_distance(words));
     // While the first panel is computed, the rows of the next tile are fetched.
-    Prefetch prefetch{reinterpret_cast<const char*>(weight.at(column + first + kTileRows, 0)), 64,
-                      reinterpret_cast<const char*>(weight.at(column + first + 2 * kTileRows, 0))};
-    for (std::int64_t panel = 0; panel * kPanelWidth < m; ++panel) {
-      const auto* packed = panels + panel * words * kPanelWidth;
-      auto* to = sums + (panel * kStrip + first) * kPanelWidth;
-      if (m - panel * kPanelWidth > kLanes) {
-        multiply_rows<Format, 2, 3>(rows.words, rows.stride, height, packed, words, to, false, prefetch);
-      } else {
-        multiply_rows<Format, 1, 3>(rows.words, rows.stride, height, packed, words, to, false, prefetch);
+    const auto address = [&](std::int64_t row) { return reinterpret_cast<const char*>(weight.operand.at(column + first + row, 0)); };
+    Prefetch prefetch{address(kTileRows), 64, address(2 * kTileRows)};
+    for (std::int64_t word = 0; word == 0 || word < words; word += part) {
+      const auto width = std::min(part, words - word);
+      Rows rows{reinterpret_cast<const std::uint32_t*>(weight.operand.data) + (column + first) * weight.operand.row_stride / Format::kStep,
+                weight.operand.row_stride / Format::kStep};
+      if (!weight.in_place) {
+        const auto begin = word * Format::kStep;
+        pack<Format, Packed::kRows>(weight.operand, column + first, height, begin, std::min(panels.k - begin, width * Format::kStep), copy,
+                                    row_distance(kCopiedWords));
+        rows = {copy, row_distance(kCopiedWords)};
+      }
+      for (std::int64_t panel = 0; panel * kPanelWidth < panels.rows; ++panel) {
+        multiply_rows<Format, kVectors, 3>(rows.words, rows.stride, height,
+                                                               panels.words + (panel * words + word) * kPanelWidth, width,
+                                                               weight.sums + (panel * kStrip + first) * kPanelWidth, word != 0, prefetch);
       }
     }
+  }
+}
+
+template <class Format>
+void stream_strip(const Streamed<Format>& weight, std::int64_t column, std::int64_t count, const Panels& panels, std::uint32_t* copy) {
+  if (panels.rows <= kLanes) {
+    stream_columns<Format, 1>(weight, column, count, panels, copy);
+  } else {
+    stream_columns<Format, 2>(weight, column, count, panels, copy);
   }
 }
 
@@ -95,22 +118,24 @@ void multiply_streamed(const Matmul& problem, const Operand<Format>& a, const Op
                                      kPanelWidth);
     }
   });
+  const Finisher finisher(problem);
   const bool b_in_place = usable_rows(b, problem.k);
   const bool gate_in_place = gate.data != nullptr && usable_rows(gate, problem.k);
-  const Finisher finisher(problem);
   threads.run([&](int member, int count) {
     const auto [begin, end] = share_of(problem.n, kTileRows, member, count);
-    auto* copy = static_cast<std::uint32_t*>(scratch(Scratch::kRows, kTileRows * row_distance(words) * sizeof(std::uint32_t)));
-    const auto sums_size = panels * kStripWidth * kPanelWidth;
-    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 2 * (sums_size + kStripWidth * kPanelWidth) * sizeof(float)));
-    auto* gates = sums + sums_size + kStripWidth * kPanelWidth;
+    const Panels all{packed, problem.m, problem.k};
+    auto* copy = static_cast<std::uint32_t*>(
+        scratch(Scratch::kRows, kTileRows * row_distance(kCopiedWords) * static_cast<std::int64_t>(sizeof(std::uint32_t))));
     constexpr auto kTransposed = kStripWidth * kPanelWidth;
+    const auto sums_size = panels * kStrip * kPanelWidth + kTransposed;
+    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 2 * sums_size * sizeof(float)));
+    auto* gates = sums + sums_size;
     auto* transposed = static_cast<float*>(scratch(Scratch::kTransposed, 2 * kTransposed * sizeof(float)));
     for (auto column = begin; column < end; column += kStrip) {
       const auto width = std::min(kStrip, end - column);
-      stream_strip<Format>(b, column, width, problem.k, packed, problem.m, b_in_place, copy, sums);
+      stream_strip<Format>({b, b_in_place, sums}, column, width, all, copy);
       if (gate.data != nullptr) {
-        stream_strip<Format>(gate, column, width, problem.k, packed, problem.m, gate_in_place, copy, gates);
+        stream_strip<Format>({gate, gate_in_place, gates}, column, width, all, copy);
       }
       for (std::int64_t panel = 0; panel < panels; ++panel) {
         transpose_strip(sums + panel * kStrip * kPanelWidth, transposed);

@@ -1,6 +1,8 @@
 // The inner loop of large products: a tile of sums in registers, rows of one operand times a packed panel of the other.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/matmul/formats.h"
 
 namespace neuron::kernels {
@@ -67,13 +69,19 @@ template <class Format, int kVectors, int kPointers, int... kIndex>
    ...);
 }
 
+template <int... kIndex>
+[[gnu::always_inline]] inline void prefetch_lines(const char* next, std::int64_t step, std::integer_sequence<int, kIndex...>) {
+  (__builtin_prefetch(next + kIndex * step, 0, 2), ...);
+}
+
 // sums[row * kPanelWidth + lane] (+)= products over `words` words of rows[row * stride + word] and panel[word * kPanelWidth + lane].
-// kPrefetches lines are fetched for every four words.
+// kPrefetches lines are fetched for every four words, 1 or 3.
 template <class Format, int kRows, int kVectors, int kPrefetches>
 [[gnu::noinline]] void multiply_tile(const std::uint32_t* rows, std::int64_t stride, const std::uint32_t* panel, std::int64_t words,
                                      float* sums, bool add, Prefetch& prefetch) {
   constexpr auto kAll = kIndices<kRows * kVectors>;
   constexpr auto kGroups = kIndices<(kRows + 2) / 3>;
+  constexpr int kEach = kPrefetches / 3;
   Sums<kRows, kVectors> sum;
   if (add) {
     load_sums<kVectors>(sum, sums, kAll);
@@ -87,15 +95,11 @@ template <class Format, int kRows, int kVectors, int kPrefetches>
   const auto ahead = prefetch.step;
   for (; left >= 4; left -= 4) {
     add_products<Format, kVectors>(sum, pointer, stride, panel, 0, kAll);
-    __builtin_prefetch(next, 0, 2);
+    prefetch_lines(next, ahead, kIndices<std::max(1, kEach)>);
     add_products<Format, kVectors>(sum, pointer, stride, panel + kPanelWidth, 1, kAll);
-    if constexpr (kPrefetches == 3) {
-      __builtin_prefetch(next + ahead, 0, 2);
-    }
+    prefetch_lines(next + kEach * ahead, ahead, kIndices<kEach>);
     add_products<Format, kVectors>(sum, pointer, stride, panel + 2 * kPanelWidth, 2, kAll);
-    if constexpr (kPrefetches == 3) {
-      __builtin_prefetch(next + 2 * ahead, 0, 2);
-    }
+    prefetch_lines(next + 2 * kEach * ahead, ahead, kIndices<kEach>);
     add_products<Format, kVectors>(sum, pointer, stride, panel + 3 * kPanelWidth, 3, kAll);
     next += kPrefetches * ahead;
     panel += 4 * kPanelWidth;
@@ -113,7 +117,7 @@ template <class Format, int kRows, int kVectors, int kPrefetches>
   store_sums<kVectors>(sum, sums, kAll);
 }
 
-// A tile of any height up to kTileRows: whole tiles, then a few smaller ones.
+// A tile of any height: whole tiles, then a few smaller ones.
 template <class Format, int kVectors, int kPrefetches>
 void multiply_rows(const std::uint32_t* rows, std::int64_t stride, std::int64_t count, const std::uint32_t* panel, std::int64_t words,
                    float* sums, bool add, Prefetch& prefetch) {

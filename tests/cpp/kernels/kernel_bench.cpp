@@ -2,6 +2,8 @@
 //
 // The limit of C[M, N] = A[M, K] * B[K, N] is the longer of two times: reading B once from memory, and M * N * K multiply-adds at the rate
 // of the faster of the machine's loops (float32; for bfloat16 also its dot product). B rotates through more memory than any cache holds.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -110,6 +112,8 @@ using Memory = std::unique_ptr<char, Free>;
 // Numbers of about 1, as bits that are fine in each format.
 Memory numbers(std::size_t bytes, DataType type) {
   Memory memory(static_cast<char*>(std::aligned_alloc(2 << 20, (bytes + (4 << 20)) / (2 << 20) * (2 << 20))));
+  // As the device's memory does.
+  madvise(memory.get(), bytes, MADV_HUGEPAGE);
   std::uint32_t state = 1;
   for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
     state = state * 1664525U + 1013904223U;
