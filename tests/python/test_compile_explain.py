@@ -72,11 +72,12 @@ def test_values_that_depend_on_data_break_the_graph() -> None:
 
 
 def test_recompilations_have_a_reason() -> None:
+    @torch.compiler.disable
     def twice(x: torch.Tensor) -> Any:
         return inner(x), inner(x[:2])
 
     inner = torch.compile(lambda t: t * 2, backend="neuron")
-    found = torch_neuronx.explain(torch.compiler.disable(twice), torch.ones(3, device=DEVICE))
+    found = torch_neuronx.explain(lambda t: (twice(t), t + 1), torch.ones(3, device=DEVICE))
     (again,) = found.recompilations
     assert "expected 3, actual 2" in again.reason and THIS_FILE in again.place
 
@@ -126,17 +127,13 @@ def test_nothing_is_noted_afterwards() -> None:
     assert len(found.graphs) == 1
 
 
-def test_the_environment_asks_for_a_report(run_python: Any) -> None:
-    finished = run_python(
-        """
-        import torch
-        def double(x):
-            return x * 2
-        torch.compile(double, backend="neuron")(torch.ones(3, device="neuron"))
-        """,
-        env={"TORCH_NEURONX_EXPLAIN": "1"},
+def test_the_environment_asks_for_a_report(run_python: Any, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\ndef double(x):\n    return x * 2\ntorch.compile(double, backend='neuron')(torch.ones(3, device='neuron'))\n"
     )
-    assert "torch_neuronx: 1 graph, 0 graph breaks" in finished.stderr and "in double" in finished.stderr
+    finished = run_python("import program", env={"TORCH_NEURONX_EXPLAIN": "1"}, cwd=tmp_path)
+    assert "torch_neuronx: 1 graph, 0 graph breaks" in finished.stderr
+    assert f'File "{tmp_path / "program.py"}", line 3, in double return x * 2' in finished.stderr
 
 
 def test_no_report_without_being_asked(run_python: Any) -> None:

@@ -278,7 +278,14 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
         function = function._orig_mod
     elif not isinstance(function, torch.nn.Module):
         function = innermost_fn(function)
-    compiled = torch.compile(function, backend="neuron", isolate_recompiles=True)
+
+    # Dynamo takes what it compiled before only for the same backend, and this one is new.
+    def anew(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        from torch_neuronx.neuron_dynamo_backend.backend import neuron
+
+        return neuron(gm, example_inputs)
+
+    compiled = torch.compile(function, backend=anew, isolate_recompiles=True)
     with collect() as explanation, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         try:
             compiled(*args, **kwargs)
