@@ -148,9 +148,9 @@ inline Floats combine_rows(Floats (&v)[kLanes], Combine combine) {
   }
 }
 inline Floats sums_of(Floats (&v)[kLanes]) {
-  return combine_rows(v, [](Floats a, Floats b) { return a + b; });
+  return combine_rows(v, [](Floats a, Floats b) __attribute__((always_inline)) { return a + b; });
 }
-inline Floats maxima_of(Floats (&v)[kLanes]) { return combine_rows(v, larger); }
+inline Floats maxima_of(Floats (&v)[kLanes]) { return combine_rows(v, [](Floats a, Floats b) __attribute__((always_inline)) { return larger(a, b); }); }
 
 }  // namespace
 }  // namespace neuron::kernels

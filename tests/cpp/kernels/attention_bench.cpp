@@ -1,10 +1,11 @@
 // Prints the speed of attention in the shapes of Qwen3-0.6B against the limits of this machine, measured in the same run: prefill against
-// the rate of multiply-adds in registers, decode against reading memory. Usage: attention_bench [threads]
+// the rate of multiply-adds in registers, decode against reading memory. Usage: attention_bench [threads [prefill|decode]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -118,10 +119,15 @@ int main(int argc, char** argv) {
   const auto limits = measure(team);
   std::printf("%s, %d threads: %.1f GFLOP/s, %.1f GB/s\n", std::string(isa_name(current_isa())).c_str(), team.count(), limits.flops / 1e9, limits.bytes / 1e9);
   const Model qwen;
-  for (const std::int64_t tokens : {128, 512, 2048}) {
-    prefill(qwen, limits, team, tokens, false);
-    prefill(qwen, limits, team, tokens, true);
+  const std::string only = argc > 2 ? argv[2] : "";
+  if (only != "decode") {
+    for (const std::int64_t tokens : {128, 512, 2048}) {
+      prefill(qwen, limits, team, tokens, false);
+      prefill(qwen, limits, team, tokens, true);
+    }
   }
-  for (const std::int64_t keys : {512, 4096}) decode(qwen, limits, team, keys, keys, false);
-  decode(qwen, limits, team, 512, 4096, true);
+  if (only != "prefill") {
+    for (const std::int64_t keys : {512, 4096}) decode(qwen, limits, team, keys, keys, false);
+    decode(qwen, limits, team, 512, 4096, true);
+  }
 }
