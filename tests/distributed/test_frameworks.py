@@ -24,7 +24,10 @@ def check(outcomes, tolerance=1e-5):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_ddp(compiled):
-    results = check(run_ranks(frameworks.ddp, 2, compiled, timeout=200))
+    outcomes = run_ranks(frameworks.ddp, 2, compiled, timeout=200)
+    results = check(outcomes)
+    assert not any("Time stats" in outcome.output for outcome in outcomes), "DDP finds no clock for the device"
+    assert compiled or results[0].notes["backward_nanoseconds"] > 0
     assert compiled or results[0].notes["buckets"] > 1, "the model must not fit into one bucket, or nothing overlaps"
 
 

@@ -20,9 +20,10 @@ class Combiner {
   [[nodiscard]] const void*& source(int r) noexcept { return sources_[static_cast<std::size_t>(r)]; }
   [[nodiscard]] double& factor(int r) noexcept { return factors_[static_cast<std::size_t>(r)]; }
 
-  // Combines the sources into `output`, which may be one of them.
+  // Combines the sources into `output`, which may be one of them: then its lines are in the caches already, and writing past those would
+  // only drive them out one by one.
   void combine(ReduceKernel kernel, DataType type, void* output, std::size_t count, bool streaming) {
-    if (streaming) {
+    if (streaming && std::find(sources_.begin(), sources_.end(), output) == sources_.end()) {
       combine_through_scratch(kernel, type, count, [output](std::size_t begin, const void* block, std::size_t bytes) {
         copy(static_cast<std::byte*>(output) + begin, block, bytes, true);
       });

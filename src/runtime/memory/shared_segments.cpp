@@ -7,7 +7,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <mutex>
 
 #include "runtime/memory/size_class.h"
@@ -26,10 +28,11 @@ constexpr std::size_t kSmallestShared = 8 * kMiB;
 // Shared segments are committed when they are mapped: more than this may be asked for without ever being touched.
 constexpr std::size_t kLargestShared = 512 * kMiB;
 
-// Room for every byte of the machine, and then some for holes between segments.
+// Room for every byte of the machine, and then some for holes between segments; but a peer maps the files of a hundred ranks.
 std::uint64_t file_bytes() noexcept {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
-  return std::bit_ceil(pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))) * 2;
+  return std::min(kMost, std::bit_ceil(pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))) * 2);
 }
 
 // A file beyond this limit would end the process with SIGXFSZ.
@@ -46,7 +49,18 @@ bool commit_huge_pages(std::byte* base, std::size_t bytes) noexcept {
       return false;
     }
   }
-  return bytes == 0 || madvise(base, bytes, MADV_COLLAPSE) == 0;
+  if (bytes == 0) {
+    return true;
+  }
+  // EAGAIN: pages were in use elsewhere for a moment.
+  int result = -1;
+  for (int attempt = 0; attempt < 3 && result != 0; ++attempt) {
+    result = madvise(base, bytes, MADV_COLLAPSE);
+    if (result != 0 && errno != EAGAIN) {
+      break;
+    }
+  }
+  return result == 0;
 }
 
 }  // namespace

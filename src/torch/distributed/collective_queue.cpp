@@ -68,23 +68,19 @@ void CollectiveQueue::run_front(std::unique_lock<std::mutex>& lock) {
 }
 
 bool CollectiveQueue::wait_for(const WorkNeuron& work, Deadline deadline) {
-  constexpr auto kSignalInterval = std::chrono::milliseconds(100);
   std::unique_lock lock(mutex_);
+  InterruptChecks interrupts(lock);
   while (!work.completed()) {
     // An operation takes as long as it takes: who waits for a limited time leaves it to the thread.
     if (deadline == Deadline::max() && !busy_ && !entries_.empty()) {
       run_front(lock);
       continue;
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) {
+    if (std::chrono::steady_clock::now() >= deadline) {
       return false;
     }
-    if (changed_.wait_until(lock, std::min(deadline, now + kSignalInterval)) == std::cv_status::timeout) {
-      lock.unlock();
-      check_interrupt();
-      lock.lock();
-    }
+    changed_.wait_until(lock, std::min(deadline, interrupts.due()));
+    interrupts.run_if_due();
   }
   return true;
 }

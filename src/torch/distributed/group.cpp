@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/thread_name.h>
 
+#include <algorithm>
+
 #include "collectives/error.h"
 #include "torch/distributed/interrupts.h"
 
@@ -58,9 +60,9 @@ void Group::rename(const std::string& name, const std::string& description) {
 }
 
 collectives::Communicator& Group::communicator(std::chrono::milliseconds timeout) {
-  constexpr auto kSignalInterval = std::chrono::milliseconds(100);
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
+  InterruptChecks interrupts(lock);
   while (true) {
     TORCH_CHECK(!closed_, "this process group was shut down");
     if (communicator_) {  // after abort() it throws by itself, with the reason
@@ -76,11 +78,8 @@ collectives::Communicator& Group::communicator(std::chrono::milliseconds timeout
       lock.unlock();
       throw_late(timeout);
     }
-    if (met_.wait_for(lock, std::min(kSignalInterval, timeout)) == std::cv_status::timeout) {
-      lock.unlock();
-      check_interrupt();
-      lock.lock();
-    }
+    met_.wait_until(lock, std::min(interrupts.due(), std::chrono::steady_clock::now() + std::min(timeout, InterruptChecks::kInterval)));
+    interrupts.run_if_due();
   }
 }
 

@@ -18,4 +18,15 @@ void check_interrupt() {
   }
 }
 
+void InterruptChecks::run_if_due() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < due_) {
+    return;
+  }
+  due_ = now + kInterval;
+  lock_.unlock();
+  check_interrupt();
+  lock_.lock();
+}
+
 }  // namespace neuron::distributed

@@ -18,7 +18,6 @@ namespace {
 // The mailbox is asked with the lock held, also while it waits for other ranks: so for no longer than another thread may be kept from
 // posting.
 constexpr auto kLongestDoze = std::chrono::milliseconds(1);
-constexpr auto kSignalInterval = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -141,7 +140,7 @@ bool PointToPoint::wait_for(const WorkNeuron& work, Deadline deadline) {
     explicit Driving(std::atomic<int>& drivers) : count(drivers) { ++count; }
     ~Driving() { --count; }
   } driving(drivers_);
-  auto next_signal_check = std::chrono::steady_clock::now() + kSignalInterval;
+  InterruptChecks interrupts(lock);
   while (!work.completed()) {
     if (posted_.empty()) {  // another thread is about to complete it
       changed_.wait_for(lock, std::chrono::milliseconds(1));
@@ -151,17 +150,11 @@ bool PointToPoint::wait_for(const WorkNeuron& work, Deadline deadline) {
     if (work.completed()) {
       break;
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) {
+    if (std::chrono::steady_clock::now() >= deadline) {
       changed_.notify_all();
       return false;
     }
-    if (now >= next_signal_check) {
-      next_signal_check = now + kSignalInterval;
-      lock.unlock();
-      check_interrupt();
-      lock.lock();
-    }
+    interrupts.run_if_due();
     doze(lock);
   }
   changed_.notify_all();

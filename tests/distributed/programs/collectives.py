@@ -362,3 +362,122 @@ def random_schedules(rank: int, first: int, count: int) -> list[str]:
             if not same(actual, expected):
                 faults.append(label)
     return faults
+
+
+# Ranks read each other's memory where it is from here on (SharedMemoryOptions::smallest_direct).
+LARGE = 8 << 20
+
+
+def large(rank: int) -> list[str]:
+    """Collectives on both sides of the size from which ranks read each other's tensors, aligned or not, in place or not."""
+    from torch_neuronx.telemetry import get_counters
+
+    start()
+    size = dist.get_world_size()
+    faults: list[str] = []
+
+    def check(label: str, actual: torch.Tensor, expected: torch.Tensor) -> None:
+        if not same(actual, expected):
+            faults.append(label)
+
+    def on_device(values: torch.Tensor, shift: int) -> torch.Tensor:
+        """The values in memory of their own, `shift` elements after its start."""
+        tensor = torch.empty(len(values) + shift, dtype=values.dtype, device="neuron")[shift:]
+        return tensor.copy_(values)
+
+    for elements, (shift, asynchronous) in itertools.product((LARGE // 4 - 16, LARGE // 4 + 17), ((0, False), (1, True))):
+        label = f"{elements} elements, shifted by {shift}, {asynchronous=}"
+        direct = get_counters()["direct_collectives"]
+        part = -(-elements // size)
+        values = [make(torch.float32, (part * size,), seed=31 * r + elements) for r in range(size)]
+
+        def finish(work: dist.Work | None) -> None:
+            if work is not None:
+                work.wait()
+
+        tensor = on_device(values[rank], shift)
+        finish(dist.all_reduce(tensor, async_op=asynchronous))
+        total = reduced(values, "sum")
+        check(f"all_reduce {label}", tensor, total)
+        tensor = on_device(values[rank], shift)
+        finish(dist.broadcast(tensor, size - 1, async_op=asynchronous))
+        check(f"broadcast {label}", tensor, values[size - 1])
+        tensor = on_device(values[rank], shift)
+        scattered = on_device(torch.zeros(part), shift)
+        finish(dist.reduce_scatter_tensor(scattered, tensor, async_op=asynchronous))
+        check(f"reduce_scatter {label}", scattered, total[rank * part : (rank + 1) * part])
+        finish(dist.reduce_scatter_tensor(tensor[rank * part : (rank + 1) * part], tensor, async_op=asynchronous))
+        check(f"reduce_scatter in place {label}", tensor[rank * part : (rank + 1) * part], total[rank * part : (rank + 1) * part])
+        gathered = on_device(torch.zeros(part * size), shift)
+        mine = on_device(values[rank][:part], shift)
+        finish(dist.all_gather_into_tensor(gathered, mine, async_op=asynchronous))
+        check(f"all_gather {label}", gathered, torch.cat([value[:part] for value in values]))
+        exchanged = on_device(torch.zeros(part * size), shift)
+        finish(dist.all_to_all_single(exchanged, on_device(values[rank], shift), async_op=asynchronous))
+        check(f"all_to_all {label}", exchanged, torch.cat([value[rank * part : (rank + 1) * part] for value in values]))
+        new = get_counters()["direct_collectives"] - direct
+        if part * size * 4 >= LARGE and new < 6:
+            faults.append(f"{new} of 6 collectives without copies in between: {label}")
+    return faults
+
+
+def shared_memory_and_forks(rank: int) -> list[str]:
+    """A forked child neither sees the group nor changes its parent's tensors; memory that is given back is gone."""
+    import os
+
+    start()
+    faults: list[str] = []
+    tensor = torch.full((LARGE,), float(rank + 1), device="neuron")
+    dist.all_reduce(tensor)
+    address = tensor.data_ptr()
+    child = os.fork()
+    if child == 0:
+        import ctypes
+
+        try:
+            tensor.add_(1)
+        except RuntimeError:
+            ctypes.memset(address, 0, LARGE * 4)  # what no program does: the parent must not notice
+            os._exit(0 if ctypes.string_at(address, 4) == b"\0\0\0\0" else 1)
+        os._exit(2)
+    if os.waitpid(child, 0)[1] != 0:
+        faults.append("the child")
+    dist.all_reduce(tensor)
+    expected = sum(range(1, dist.get_world_size() + 1)) * dist.get_world_size()
+    if not same(tensor, torch.full((LARGE,), float(expected))):
+        faults.append(f"after the fork: {tensor[:3]} for {expected}")
+
+    def shared_memory() -> int:
+        with open("/proc/self/smaps_rollup") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss_Shmem:"))
+
+    dist.barrier()
+    before = shared_memory()
+    del tensor
+    torch.accelerator.empty_cache()
+    dist.barrier()
+    if before - shared_memory() < LARGE * 4 // 2:
+        faults.append(f"shared memory: {before} bytes, then {shared_memory()}")
+    return faults
+
+
+def many_ranks(rank: int, elements: int) -> list[str]:
+    """The collectives that every framework begins with, once small and once large."""
+    start(timeout=120)
+    size = dist.get_world_size()
+    faults: list[str] = []
+    for count in (1, elements):
+        tensor = torch.full((count,), float(rank), device="neuron")
+        dist.all_reduce(tensor)
+        if not same(tensor, torch.full((count,), size * (size - 1) / 2)):
+            faults.append(f"all_reduce of {count}")
+        gathered = torch.empty(size * count, device="neuron")
+        dist.all_gather_into_tensor(gathered, torch.full((count,), float(rank), device="neuron"))
+        if not same(gathered, torch.arange(float(size)).repeat_interleave(count)):
+            faults.append(f"all_gather of {count}")
+        dist.barrier()
+        tensor = torch.full((count,), float(rank), device="neuron")
+        dist.broadcast(tensor, size - 1)
+        if not same(tensor, torch.full((count,), size - 1.0)):
+            faults.append(f"broadcast of {count}")
+    return faults

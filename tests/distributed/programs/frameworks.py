@@ -176,6 +176,7 @@ def ddp(rank: int, compiled: bool = False, buckets_mb: float = 0.01) -> Result:
     options = {} if compiled else {"bucket_cap_mb": buckets_mb}
     model = nn.parallel.DistributedDataParallel(make_model(), device_ids=[rank], **options)
     result = compare(maybe_compiled(model, compiled), my_share(), clip=True)
+    result.notes["backward_nanoseconds"] = model._get_ddp_logging_data()["avg_backward_compute_time"]
     result.notes["buckets"] = len(model._get_ddp_logging_data().get("rebuilt_bucket_sizes", "").split(","))
     return result
 
