@@ -10,6 +10,7 @@
 #include "compiler/fingerprint.h"
 #include "compiler/liveness.h"
 #include "compiler/passes/common_subexpressions.h"
+#include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/placement.h"
 #include "compiler/passes/reinplace.h"
 #include "runtime/environment.h"
@@ -97,6 +98,9 @@ CompiledProgram compile_program(ProgramBuilder builder, const std::optional<c10:
   }
   compiler::merge_common_subexpressions(program);
   compiler::reinplace_input_updates(program);
+  if (runtime::Environment::process().boolean("SOFTNEURON_FUSE").value_or(true)) {
+    compiler::fuse_regions(program);
+  }
   CompiledProgram compiled;
   compiled.instruction_count = static_cast<int>(program.instructions.size());
   const bool cacheable = has_fingerprint(builder.objects());

@@ -191,7 +191,9 @@ TEST(VectorPlan, EveryOperationOfEveryLane) {
       }
       const bool positive = tested == Op::kLog || tested == Op::kSqrt || tested == Op::kRsqrt || tested == Op::kPow || tested == Op::kLog2 ||
                             tested == Op::kLog1p || tested == Op::kDivide || tested == Op::kReciprocal;
-      check_against_reference(region, 1, 1e-5, positive ? 0.1 : -5, 5);
+      // GELU's gradient cancels near its zero.
+      const bool cancels = tested == Op::kGeluBackward || tested == Op::kGeluTanhBackward;
+      check_against_reference(region, 1, cancels ? 1e-4 : 1e-5, positive ? 0.1 : -5, 5);
     }
   }
 }
