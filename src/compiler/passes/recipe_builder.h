@@ -25,6 +25,8 @@ class RecipeBuilder {
   const TensorType& result(std::size_t index = 0) const { return program_.type_of(instruction_.results[index]).tensor; }
   Element result_element(std::size_t index = 0) const { return *element_of(program_.type_of(instruction_.results[index])); }
 
+  bool is_read(std::size_t result) const;
+
   // --- operands as arguments ---
   // The tensor or number at `index` in the given type; numbers as PyTorch would put them into a tensor of that type.
   RecipeArgument as(std::size_t index, Element type) {

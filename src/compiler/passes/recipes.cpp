@@ -153,6 +153,8 @@ bool build_power(RecipeBuilder& b) {
     b.give(x, type);
   } else if (exponent == 2) {
     b.give(b.add(Op::kSquare, type, {x}), type);
+  } else if (exponent == 3 && type == Element::kF16) {
+    b.give(b.add(Op::kCube, type, {x}), type);  // in float32; bfloat16 is rounded between
   } else if (exponent == 3) {
     b.give(b.add(Op::kMultiply, type, {b.add(Op::kSquare, type, {x}), x}), type);
   } else if (exponent == 0.5) {
@@ -384,6 +386,18 @@ RecipeArgument RecipeBuilder::number(const Argument& literal, Element type, bool
   argument.number = lane_of(type) == Lane::kInteger ? kernels::vector::Argument::of_integer(integer)
                                                     : kernels::vector::Argument::of_number(rounded ? round_number(real, type) : real);
   return argument;
+}
+
+bool RecipeBuilder::is_read(std::size_t result) const {
+  bool found = false;
+  const auto look = [&](ValueId id) { found = found || id == instruction_.results[result]; };
+  for (const Instruction& instruction : program_.instructions) {
+    for_each_operand_value(instruction, look);
+  }
+  for (const Argument& output : program_.outputs) {
+    output.for_each_value(look);
+  }
+  return found;
 }
 
 std::optional<Argument> filled_number(const Instruction& instruction) {

@@ -114,6 +114,10 @@ bool build_layer_norm(RecipeBuilder& b) {
     return false;
   }
   const Element w = wide(type);
+  // Traces promise float32 statistics of 16-bit tensors, but the CPU's gradient wants those that its own kernel makes.
+  if (w != type && (b.is_read(1) || b.is_read(2))) {
+    return false;
+  }
   const RecipeArgument count = RecipeBuilder::number(row_size(b.tensor(0)));
   const RecipeArgument x = b.as(0, w);
   const RecipeArgument mean = b.add(Op::kDivide, w, {b.add(Op::kSum, w, {b.as(0, w)}), count});
