@@ -6,6 +6,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "compiler/region_text.h"
+
 namespace neuron::compiler {
 namespace {
 
@@ -232,7 +234,10 @@ class Parser {
   }
 
   bool parse_attribute(Instruction& instruction) {
-    if (lexer_.take_if("writes")) {
+    if (lexer_.take_if("body")) {
+      lexer_.expect("=");
+      instruction.body = parse_region(lexer_);
+    } else if (lexer_.take_if("writes")) {
       instruction.effects.writes = parse_indices();
     } else if (lexer_.take_if("views")) {
       instruction.effects.views = parse_indices();

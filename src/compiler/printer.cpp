@@ -1,6 +1,8 @@
 // Program to text.
 #include "compiler/printer.h"
 
+#include "compiler/region_text.h"
+
 namespace neuron::compiler {
 namespace {
 
@@ -30,6 +32,9 @@ std::string to_string(const Instruction& instruction, const Program& program) {
   text += join(instruction.operands,
                [](const Operand& operand) { return (operand.name.empty() ? "" : operand.name + "=") + to_string(operand.value); });
   text += ')';
+  if (instruction.body) {
+    text += " body=" + to_string(*instruction.body);
+  }
   text += print_effect("writes", instruction.effects.writes);
   text += print_effect("views", instruction.effects.views);
   if (instruction.effects.ordered) {

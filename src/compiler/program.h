@@ -8,10 +8,12 @@
 //     %3, _ = aten::max.dim(%2, 1, false) releases(%1): f32[2]@neuron:0
 //     _ = aten::copy_(%0, %2, false) writes(0) views(0)   # a result that nobody reads
 //     aten::_foreach_zero_([%0]) writes(0)                # no result at all
+//     %4 = neuron::fused(%2) body={ ... }: f32[2,3]@neuron:0   # a fused region (region_text.h)
 //     return [%3, none, 3]
 //   }
 #pragma once
 
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -19,6 +21,7 @@
 
 #include "compiler/argument.h"
 #include "compiler/type.h"
+#include "kernels/vector/region.h"
 
 namespace neuron::compiler {
 
@@ -38,6 +41,8 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
+inline constexpr const char* kFused = "neuron::fused";
+
 struct Instruction {
   std::string opcode;             // "aten::add.Tensor"; "python::..." calls back into Python
   std::vector<Operand> operands;  // every argument of the schema, in its order, defaults filled in
@@ -45,6 +50,7 @@ struct Instruction {
   Effects effects;
   std::string inplace_opcode;     // the variant that overwrites operand 0 with the result; empty if there is none
   std::vector<ValueId> releases;  // values that are dead after this instruction (liveness.h)
+  std::optional<kernels::vector::Region> body;  // of kFused: operand i is its input i, result i its store i
 
   bool operator==(const Instruction&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include "compiler/alias_sets.h"
 #include "compiler/printer.h"
+#include "compiler/region_text.h"
 
 namespace neuron::compiler {
 namespace {
@@ -27,6 +28,7 @@ class Verifier {
     for (const Instruction& instruction : program_.instructions) {
       where_ = &instruction;
       check_effects(instruction);
+      check_body(instruction);
       for_each_operand_value(instruction, [this](ValueId id) { read(id); });
       for (const ValueId id : instruction.results) {
         if (id != kNoValue) {
@@ -91,6 +93,36 @@ class Verifier {
           }
         }
       });
+    }
+  }
+
+  void check_body(const Instruction& instruction) {
+    if (instruction.body.has_value() != (instruction.opcode == kFused)) {
+      fail("a body belongs to a fused instruction, and to no other,");
+    }
+    if (!instruction.body) {
+      return;
+    }
+    const kernels::vector::Region& region = *instruction.body;
+    try {
+      kernels::vector::check(region);
+    } catch (const std::invalid_argument& error) {
+      fail(error.what());
+    }
+    if (region.inputs != static_cast<int>(instruction.operands.size()) || region.stores.size() != instruction.results.size()) {
+      fail("the body has other numbers of tensors");
+    }
+    for (const auto& node : region.nodes) {
+      const ValueId id = node.op == kernels::vector::Op::kLoad ? operand_value(instruction, static_cast<std::size_t>(node.tensor)) : kNoValue;
+      if (node.op == kernels::vector::Op::kLoad && (id == kNoValue || element_of(program_.type_of(id)) != node.type)) {
+        fail("a load has another element type than its tensor");
+      }
+    }
+    for (std::size_t i = 0; i < region.stores.size(); ++i) {
+      const ValueId id = instruction.results[i];
+      if (id == kNoValue || element_of(program_.type_of(id)) != region.stores[i].type) {
+        fail("a result has another element type than what is stored");
+      }
     }
   }
 

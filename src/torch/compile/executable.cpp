@@ -79,7 +79,18 @@ std::uint64_t Executable::size_bytes() const {
   return bytes;
 }
 
+Executable::Step Executable::make_fused_step(const Instruction& instruction) const {
+  Step step;
+  step.results = instruction.results;
+  step.late_releases = instruction.releases;
+  step.fused = std::make_shared<const FusedCall>(program_, instruction);
+  return step;
+}
+
 Executable::Step Executable::make_step(const Instruction& instruction) {
+  if (instruction.body) {
+    return make_fused_step(instruction);
+  }
   Step step;
   step.results = instruction.results;
   const std::vector<c10::Argument>* parameters = nullptr;
@@ -102,6 +113,7 @@ Executable::Step Executable::make_step(const Instruction& instruction) {
     bind_argument(step, instruction.operands[i], parameters == nullptr ? nullptr : &(*parameters)[i]);
   }
   mark_last_uses(step, instruction);
+  step.view = ViewCall::make(program_, instruction);
   return step;
 }
 

@@ -78,7 +78,53 @@ void Executable::push_arguments(const Step& step, Slots& slots, torch::jit::Stac
   }
 }
 
+const at::Tensor& Executable::tensor_of(compiler::ValueId id, const Slots& slots) const {
+  const auto index = static_cast<std::size_t>(id);
+  return constant_of_[index] != nullptr ? *constant_of_[index] : slots[index].toTensor();
+}
+
+void Executable::release(const Step& step, Slots& slots) {
+  for (const compiler::ValueId id : step.late_releases) {
+    slots[static_cast<std::size_t>(id)] = c10::IValue();
+  }
+}
+
+void Executable::execute_fused(const Step& step, Slots& slots) const {
+  const FusedCall& call = *step.fused;
+  c10::SmallVector<const at::Tensor*, 12> inputs;
+  for (const compiler::ValueId id : call.operands()) {
+    inputs.push_back(&tensor_of(id, slots));
+  }
+  c10::SmallVector<at::Tensor, 4> results = call.run(inputs);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    slots[static_cast<std::size_t>(step.results[i])] = std::move(results[i]);
+  }
+  release(step, slots);
+}
+
+// False if the tensor is not what was promised; then the operator itself must look at it.
+bool Executable::execute_view(const Step& step, Slots& slots) const {
+  std::optional<at::Tensor> view = step.view->run(tensor_of(step.view->operand(), slots));
+  if (!view) {
+    return false;
+  }
+  for (const Fill& fill : step.fills) {
+    if (fill.last) {
+      slots[static_cast<std::size_t>(fill.value)] = c10::IValue();
+    }
+  }
+  slots[static_cast<std::size_t>(step.results[0])] = *std::move(view);
+  release(step, slots);
+  return true;
+}
+
 void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const {
+  if (step.fused != nullptr) {
+    return execute_fused(step, slots);
+  }
+  if (step.view && !step.tracks_views && execute_view(step, slots)) {
+    return;
+  }
   push_arguments(step, slots, stack);
   const c10::impl::ExcludeDispatchKeyGuard untracked(step.tracks_views ? c10::DispatchKeySet() : kViewTracking);
   if (step.external != nullptr) {
@@ -97,9 +143,7 @@ void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stac
     }
   }
   stack.clear();
-  for (const compiler::ValueId id : step.late_releases) {
-    slots[static_cast<std::size_t>(id)] = c10::IValue();
-  }
+  release(step, slots);
 }
 
 }  // namespace neuron::compile

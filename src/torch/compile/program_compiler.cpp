@@ -11,6 +11,7 @@
 #include "compiler/liveness.h"
 #include "compiler/parser.h"
 #include "compiler/passes/common_subexpressions.h"
+#include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/placement.h"
 #include "compiler/passes/reinplace.h"
 #include "runtime/environment.h"
@@ -62,10 +63,14 @@ void place_constants(const compiler::Program& program, ProgramObjects& objects) 
   }
 }
 
+// SOFTNEURON_FUSE=0 leaves every operator an ATen call, for comparisons.
+bool fuses() { return runtime::Environment::process().boolean("SOFTNEURON_FUSE").value_or(true); }
+
 std::string fingerprint_of(const compiler::Program& program, const ProgramObjects& objects, const std::optional<c10::Device>& device) {
   compiler::Digest digest;
   compiler::update(digest, program);
   digest.update(device ? device->str() : std::string());
+  digest.update(fuses() ? "fused" : "");
   for (const at::Tensor& constant : objects.constants) {
     const at::Tensor bytes = constant.to(at::kCPU).contiguous();
     digest.update(bytes.const_data_ptr(), bytes.nbytes());
@@ -107,6 +112,10 @@ void run_passes(compiler::Program& program, const ProgramObjects& objects, const
   show("merge_common_subexpressions");
   compiler::reinplace_input_updates(program);
   show("reinplace_input_updates");
+  if (fuses()) {
+    compiler::fuse_regions(program);
+    show("fuse_regions");
+  }
 }
 
 std::shared_ptr<const Executable> make_executable(compiler::Program program, ProgramObjects objects) {

@@ -212,6 +212,15 @@ ScalarKind to_scalar_kind(at::ScalarType type) {
   return ScalarKind::kOther;
 }
 
+at::ScalarType to_scalar_type(ScalarKind kind) {
+  for (const auto& [type, candidate] : kScalarKinds) {
+    if (candidate == kind) {
+      return type;
+    }
+  }
+  TORCH_CHECK_VALUE(false, "no element type of PyTorch is '", compiler::name_of(kind), "'");
+}
+
 compiler::Place to_place(const c10::Device& device) {
   return {c10::DeviceTypeName(device.type(), /*lower_case=*/true), device.has_index() ? device.index() : -1};
 }

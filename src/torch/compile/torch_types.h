@@ -12,6 +12,8 @@
 namespace neuron::compile {
 
 compiler::ScalarKind to_scalar_kind(at::ScalarType type);
+// Throws c10::ValueError for kOther.
+at::ScalarType to_scalar_type(compiler::ScalarKind kind);
 
 compiler::Place to_place(const c10::Device& device);
 c10::Device to_device(const compiler::Place& place);

@@ -60,6 +60,13 @@ at::Tensor empty_on(at::IntArrayRef size, at::ScalarType dtype, c10::DeviceIndex
   return tensor;
 }
 
+at::Tensor empty_strided_on(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype, c10::DeviceIndex core) {
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  auto tensor = make_tensor(at::detail::computeStorageNbytes(size, stride, type.itemsize()), type, core);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  return tensor;
+}
+
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
   check_options(layout, pin_memory);
@@ -75,10 +82,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
                          std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   at::detail::check_size_nonnegative(size);
-  const auto type = c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype));
-  auto tensor = make_tensor(at::detail::computeStorageNbytes(size, stride, type.itemsize()), type, core_of(device));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
-  return filled_if_deterministic(std::move(tensor));
+  return filled_if_deterministic(empty_strided_on(size, stride, at::dtype_or_default(dtype), core_of(device)));
 }
 
 // PyTorch's resize works on any storage whose allocator gives memory that the host can copy; ours allocates on the current core, hence the

@@ -8,6 +8,9 @@ namespace neuron::ops {
 // A contiguous, uninitialised tensor on one core.
 at::Tensor empty_on(at::IntArrayRef size, at::ScalarType dtype, c10::DeviceIndex core);
 
+// An uninitialised tensor on one core, with these strides.
+at::Tensor empty_strided_on(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype, c10::DeviceIndex core);
+
 // Whether two tensors have the same dtype, sizes and strides, without gaps, and no pending conjugation or negation:
 // then element i of one is element i of the other in memory order.
 inline bool same_layout(const at::Tensor& a, const at::Tensor& b) {
