@@ -7,12 +7,22 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/isa/vector_level.h"
 #include "kernels/data_type.h"
 
 namespace neuron::kernels {
 namespace {
+
+// Calls f(0), ..., f(kCount - 1) with constants.
+template <int kCount, class Function>
+[[gnu::always_inline]] inline void unrolled(Function&& function) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) __attribute__((always_inline)) {
+    (function(std::integral_constant<int, kIndex>{}), ...);
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
