@@ -12,7 +12,7 @@ namespace {
 // The packed panels of B that are in use: they and as much to come should fit a second level cache of 1 MiB.
 constexpr std::int64_t kBlockWords = std::int64_t{1} << 16;
 // Sums of a longer k are kept in memory between its parts.
-constexpr std::int64_t kLongestPart = 2048;
+constexpr std::int64_t kLongestPart = 4096;
 // Rows of A that are worked on together when sums are kept, or A is packed.
 constexpr std::int64_t kMostRows = 40 * kTileRows;
 
