@@ -1,7 +1,7 @@
 """Matrix products by the device's own kernels: as exact as the CPU's, and PyTorch's behaviour around them.
 
-The bound, for each product: no further from the product in float64 than 1.5 times the CPU's largest error, or a few roundings of the result where the CPU
-happens to be exact.
+The bound, for each product: no further from the product in float64 than 1.5 times the CPU's largest error, and one rounding of the largest
+element more, where the CPU happens to be exact.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ print((torch.mm(a.to("neuron"), b.to("neuron")).cpu().double() - a.double() @ b.
 
 
 def run_with(**variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", SCRIPT]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("level", ["generic", "avx2"])
