@@ -42,7 +42,8 @@ Isa choose() {
     }
     known += std::string(known.empty() ? "" : ", ") + std::string(isa_name(isa));
   }
-  throw std::invalid_argument("TORCH_NEURONX_ISA='" + std::string(forced) + "': expected an instruction set that this machine has: " + known);
+  throw std::invalid_argument("TORCH_NEURONX_ISA='" + std::string(forced) +
+                              "': expected an instruction set that this machine has: " + known);
 }
 
 }  // namespace

@@ -110,15 +110,13 @@ template <class Vector>
 [[gnu::always_inline]] inline Vector interleave_lower(Vector a, Vector b) {
   return [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(a, b, (kIndex / 2 + kIndex % 2 * kLanes)...);
-  }
-  (std::make_integer_sequence<int, kLanes>{});
+  }(std::make_integer_sequence<int, kLanes>{});
 }
 template <class Vector>
 [[gnu::always_inline]] inline Vector interleave_upper(Vector a, Vector b) {
   return [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(a, b, (kLanes / 2 + kIndex / 2 + kIndex % 2 * kLanes)...);
-  }
-  (std::make_integer_sequence<int, kLanes>{});
+  }(std::make_integer_sequence<int, kLanes>{});
 }
 
 template <class Vector, int... kIndex>
@@ -157,8 +155,8 @@ template <class Vector, int... kIndex>
 
 // The first `count` of the lines, at a distance of so many bytes.
 template <class Vector, int... kIndex>
-[[gnu::always_inline]] inline void store_lines(const Vector (&lines)[sizeof...(kIndex)], void* to, std::int64_t distance, std::int64_t count,
-                                               std::integer_sequence<int, kIndex...>) {
+[[gnu::always_inline]] inline void store_lines(const Vector (&lines)[sizeof...(kIndex)], void* to, std::int64_t distance,
+                                               std::int64_t count, std::integer_sequence<int, kIndex...>) {
   if (count == sizeof...(kIndex)) {
     (store(static_cast<char*>(to) + kIndex * distance, lines[kIndex]), ...);
   } else {

@@ -12,7 +12,7 @@ namespace {
 // The packed panels of B that are in use: they and as much to come should fit a second level cache of 1 MiB.
 constexpr std::int64_t kBlockWords = std::int64_t{1} << 16;
 // Sums of a longer k are kept in memory between its parts.
-constexpr std::int64_t kLongestPart = 2048;
+constexpr std::int64_t kLongestPart = 4096;
 // Rows of A that are worked on together when sums are kept, or A is packed.
 constexpr std::int64_t kMostRows = 40 * kTileRows;
 
@@ -76,7 +76,8 @@ class Blocked {
   }
 
   const std::uint32_t* row_words(std::int64_t row, std::int64_t k) const {
-    return in_place_ ? reinterpret_cast<const std::uint32_t*>(a_.at(row, k)) : packed_ + (row - first_row_) * packed_stride_ + k / Format::kStep;
+    return in_place_ ? reinterpret_cast<const std::uint32_t*>(a_.at(row, k))
+                     : packed_ + (row - first_row_) * packed_stride_ + k / Format::kStep;
   }
 
   // What a member works with: its panels and its sums.
@@ -120,7 +121,8 @@ class Blocked {
   void pack_panels(const Operand<Format>& weight, const Share& columns, std::int64_t k, std::int64_t count, std::uint32_t* panels) const {
     const auto words = words_of<Format>(count);
     for (auto column = columns.begin; column < columns.end; column += kPanelWidth) {
-      pack<Format, Packed::kColumns>(weight, column, std::min<std::int64_t>(kPanelWidth, columns.end - column), k, count, panels, kPanelWidth);
+      pack<Format, Packed::kColumns>(weight, column, std::min<std::int64_t>(kPanelWidth, columns.end - column), k, count, panels,
+                                     kPanelWidth);
       panels += words * kPanelWidth;
     }
   }

@@ -25,7 +25,8 @@ constexpr int dot_columns(int rows) {
 
 template <int kPairs, int... kIndex>
 [[gnu::always_inline]] inline void fold_lanes(Floats (&level)[kLanes], std::integer_sequence<int, kIndex...>) {
-  ((level[kIndex] = interleave_lower(level[kIndex], level[kIndex + kPairs]) + interleave_upper(level[kIndex], level[kIndex + kPairs])), ...);
+  ((level[kIndex] = interleave_lower(level[kIndex], level[kIndex + kPairs]) + interleave_upper(level[kIndex], level[kIndex + kPairs])),
+   ...);
 }
 
 template <int kFirst, int kCount, int... kIndex>
@@ -100,8 +101,9 @@ template <int... kIndex>
 
 // One step along k of one column, for all rows.
 template <class Format, int kColumns, int kColumn, int... kRow>
-[[gnu::always_inline]] inline void add_column(Floats (&sum)[sizeof...(kRow) * kColumns], const Words (&value)[sizeof...(kRow) * Format::kDotParts],
-                                              const typename Format::Element* b, std::integer_sequence<int, kRow...>) {
+[[gnu::always_inline]] inline void add_column(Floats (&sum)[sizeof...(kRow) * kColumns],
+                                              const Words (&value)[sizeof...(kRow) * Format::kDotParts], const typename Format::Element* b,
+                                              std::integer_sequence<int, kRow...>) {
   constexpr int kParts = Format::kDotParts;
   Words parts[kParts];
   Format::along_dot(b, parts);
@@ -233,8 +235,8 @@ template <class Format>
 }
 
 template <class Format, int kRows>
-void dot_columns_of_rows(const DotRows<Format>& a, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k, float* sums,
-                         std::int64_t stride) {
+void dot_columns_of_rows(const DotRows<Format>& a, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k,
+                         float* sums, std::int64_t stride) {
   if constexpr (kRows == 1) {
     dot_one_row(a, b, begin, end, k, sums);
     return;
@@ -250,15 +252,15 @@ void dot_columns_of_rows(const DotRows<Format>& a, const Operand<Format>& b, std
 }
 
 template <class Format, int... kIndex>
-void dot_group(const DotRows<Format>& a, int rows, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k, float* sums,
-               std::int64_t stride, std::integer_sequence<int, kIndex...>) {
+void dot_group(const DotRows<Format>& a, int rows, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k,
+               float* sums, std::int64_t stride, std::integer_sequence<int, kIndex...>) {
   ((rows == kIndex + 1 ? dot_columns_of_rows<Format, kIndex + 1>(a, b, begin, end, k, sums, stride) : void()), ...);
 }
 
 // Any number of rows, in groups that one pass over the columns serves.
 template <class Format>
-void dot_rows(DotRows<Format> a, std::int64_t rows, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k, float* sums,
-              std::int64_t stride) {
+void dot_rows(DotRows<Format> a, std::int64_t rows, const Operand<Format>& b, std::int64_t begin, std::int64_t end, std::int64_t k,
+              float* sums, std::int64_t stride) {
   while (rows > 0) {
     const int group = static_cast<int>(std::min<std::int64_t>(rows, kDotRows));
     dot_group<Format>(a, group, b, begin, end, k, sums, stride, kIndices<kDotRows>);

@@ -85,15 +85,15 @@ class Finisher {
  public:
   explicit Finisher(const Matmul& problem)
       : p_(problem),
-        plain_(problem.epilogue.scale == 1 && problem.epilogue.addend.view.data == nullptr && problem.epilogue.residual.view.data == nullptr &&
-               problem.epilogue.activation == Activation::kNone && problem.gate.data == nullptr) {}
+        plain_(problem.epilogue.scale == 1 && problem.epilogue.addend.view.data == nullptr &&
+               problem.epilogue.residual.view.data == nullptr && problem.epilogue.activation == Activation::kNone &&
+               problem.gate.data == nullptr) {}
 
   void finish(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, const float* sums, const float* gates,
               std::int64_t stride) const {
     if (plain_) {
-      finish_with(row, rows, column, columns, sums, stride, [](const float* from, std::int64_t, std::int64_t, std::int64_t) {
-        return load<Floats>(from);
-      });
+      finish_with(row, rows, column, columns, sums, stride,
+                  [](const float* from, std::int64_t, std::int64_t, std::int64_t) { return load<Floats>(from); });
       return;
     }
     const auto value_at = [&](const float* from, std::int64_t i, std::int64_t j, std::int64_t count) {

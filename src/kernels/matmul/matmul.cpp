@@ -73,7 +73,8 @@ Matmul entry_of(const Matmul& problem, std::int64_t index) {
 bool worth_threads(const Matmul& problem) {
   constexpr double kMultiplyAdds = 1 << 18;
   constexpr double kElements = 1 << 15;
-  const auto elements = static_cast<double>(problem.batch) * static_cast<double>(problem.k) * static_cast<double>(std::max(problem.m, problem.n));
+  const auto elements =
+      static_cast<double>(problem.batch) * static_cast<double>(problem.k) * static_cast<double>(std::max(problem.m, problem.n));
   return elements > kElements || elements * static_cast<double>(std::min(problem.m, problem.n)) > kMultiplyAdds;
 }
 

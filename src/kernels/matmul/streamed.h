@@ -22,8 +22,8 @@ struct Rows {
   std::int64_t stride;
 };
 
-// Whether rows can be read where they are. Lines at a distance of a multiple of 4096 bytes fall into one set of the first level cache, whose
-// ways may be fewer than the rows of a tile.
+// Whether rows can be read where they are. Lines at a distance of a multiple of 4096 bytes fall into one set of the first level cache,
+// whose ways may be fewer than the rows of a tile.
 template <class Format>
 bool usable_rows(const Operand<Format>& operand, std::int64_t k) {
   constexpr auto kSize = static_cast<std::int64_t>(sizeof(typename Format::Element));
@@ -72,9 +72,8 @@ void stream_columns(const Streamed<Format>& weight, std::int64_t column, std::in
         rows = {copy, row_distance(kCopiedWords)};
       }
       for (std::int64_t panel = 0; panel * kPanelWidth < panels.rows; ++panel) {
-        multiply_rows<Format, kVectors, 3>(rows.words, rows.stride, height,
-                                                               panels.words + (panel * words + word) * kPanelWidth, width,
-                                                               weight.sums + (panel * kStrip + first) * kPanelWidth, word != 0, prefetch);
+        multiply_rows<Format, kVectors, 3>(rows.words, rows.stride, height, panels.words + (panel * words + word) * kPanelWidth, width,
+                                           weight.sums + (panel * kStrip + first) * kPanelWidth, word != 0, prefetch);
       }
     }
   }

@@ -14,7 +14,8 @@ namespace {
 constexpr int kSweepRows = 8;
 
 template <int... kRow>
-[[gnu::always_inline]] inline void broadcast_words(Words (&factor)[sizeof...(kRow)], const std::uint32_t* x, std::integer_sequence<int, kRow...>) {
+[[gnu::always_inline]] inline void broadcast_words(Words (&factor)[sizeof...(kRow)], const std::uint32_t* x,
+                                                   std::integer_sequence<int, kRow...>) {
   ((factor[kRow] = Words{} + x[kRow]), ...);
 }
 
@@ -28,7 +29,8 @@ template <class Element, int... kLine>
 template <class Format, int... kRow>
 [[gnu::always_inline]] inline Floats add_row_products(Floats sum, const Words (&factor)[sizeof...(kRow)], const typename Format::Element* b,
                                                       std::int64_t stride, std::integer_sequence<int, kRow...>) {
-  ((sum = multiply_words<Format>(sum, factor[kRow], Format::across(b + kRow * Format::kStep * stride, b + (kRow * Format::kStep + 1) * stride))),
+  ((sum = multiply_words<Format>(sum, factor[kRow],
+                                 Format::across(b + kRow * Format::kStep * stride, b + (kRow * Format::kStep + 1) * stride))),
    ...);
   return sum;
 }

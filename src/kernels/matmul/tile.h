@@ -27,7 +27,7 @@ using Sums = Floats[kRows * kVectors];
 
 // Every third row has a pointer; the other two are reached by scaled addressing.
 template <int kRows>
-using RowPointers = const std::uint32_t* [(kRows + 2) / 3];
+using RowPointers = const std::uint32_t * [(kRows + 2) / 3];
 
 template <int kVectors, int... kIndex>
 [[gnu::always_inline]] inline void load_sums(Floats (&sum)[sizeof...(kIndex)], const float* from, std::integer_sequence<int, kIndex...>) {
@@ -63,8 +63,7 @@ template <class Format, int kVectors, int kPointers, int... kIndex>
                                                 std::integer_sequence<int, kIndex...>) {
   const auto first = load<Words>(line);
   const auto second = kVectors == 2 ? load<Words>(line + kLanes) : first;
-  ((sum[kIndex] = multiply_words<Format>(sum[kIndex],
-                                         Words{} + (pointer[kIndex / kVectors / 3] + kIndex / kVectors % 3 * stride)[offset],
+  ((sum[kIndex] = multiply_words<Format>(sum[kIndex], Words{} + (pointer[kIndex / kVectors / 3] + kIndex / kVectors % 3 * stride)[offset],
                                          kIndex % kVectors == 0 ? first : second)),
    ...);
 }

@@ -1,5 +1,5 @@
-// mm, addmm, bmm, baddbmm (functional, out=, in place) by our own matrix kernels, where the CPU's kernel would give the same but for rounding
-// and takes longer. Everything else, every error included, is the CPU's kernel on aliases.
+// mm, addmm, bmm, baddbmm (functional, out=, in place) by our own matrix kernels, where the CPU's kernel would give the same but for
+// rounding and takes longer. Everything else, every error included, is the CPU's kernel on aliases.
 #include "kernels/matmul/matmul.h"
 
 #include <ATen/core/Tensor.h>
@@ -32,8 +32,8 @@ std::optional<kernels::DataType> kernel_type(at::ScalarType type) {
 // Whether a tensor's bytes are its elements, and it is on the device and of the type of `first`.
 bool joins(const at::Tensor& tensor, const at::Tensor& first) {
   const auto* impl = tensor.unsafeGetTensorImpl();
-  return tensor.defined() && impl->is_privateuseone() && impl->layout() == at::kStrided && impl->dtype() == first.dtype() && !impl->is_neg() &&
-         !impl->is_conj() && impl->device() == first.device() && !impl->_is_zerotensor();
+  return tensor.defined() && impl->is_privateuseone() && impl->layout() == at::kStrided && impl->dtype() == first.dtype() &&
+         !impl->is_neg() && !impl->is_conj() && impl->device() == first.device() && !impl->_is_zerotensor();
 }
 
 // The last two dimensions, and the one before as the batch.

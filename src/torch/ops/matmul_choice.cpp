@@ -18,12 +18,12 @@ struct Threshold {
 };
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr Threshold kThresholds[] = {
-    {kernels::Isa::kGeneric, DataType::kFloat32, kNever},  {kernels::Isa::kGeneric, DataType::kBFloat16, kNever},
-    {kernels::Isa::kGeneric, DataType::kFloat16, kNever},  {kernels::Isa::kAvx2, DataType::kFloat32, 0},
-    {kernels::Isa::kAvx2, DataType::kBFloat16, 0},         {kernels::Isa::kAvx2, DataType::kFloat16, 0},
-    {kernels::Isa::kAvx512, DataType::kFloat32, 0},        {kernels::Isa::kAvx512, DataType::kBFloat16, 0},
-    {kernels::Isa::kAvx512, DataType::kFloat16, 0},        {kernels::Isa::kAvx512Bf16, DataType::kFloat32, 0},
-    {kernels::Isa::kAvx512Bf16, DataType::kBFloat16, 0},   {kernels::Isa::kAvx512Bf16, DataType::kFloat16, 0},
+    {kernels::Isa::kGeneric, DataType::kFloat32, kNever}, {kernels::Isa::kGeneric, DataType::kBFloat16, kNever},
+    {kernels::Isa::kGeneric, DataType::kFloat16, kNever}, {kernels::Isa::kAvx2, DataType::kFloat32, 0},
+    {kernels::Isa::kAvx2, DataType::kBFloat16, 0},        {kernels::Isa::kAvx2, DataType::kFloat16, 0},
+    {kernels::Isa::kAvx512, DataType::kFloat32, 0},       {kernels::Isa::kAvx512, DataType::kBFloat16, 0},
+    {kernels::Isa::kAvx512, DataType::kFloat16, 0},       {kernels::Isa::kAvx512Bf16, DataType::kFloat32, 0},
+    {kernels::Isa::kAvx512Bf16, DataType::kBFloat16, 0},  {kernels::Isa::kAvx512Bf16, DataType::kFloat16, 0},
 };
 
 }  // namespace

@@ -100,9 +100,7 @@ TEST_F(RecordedBf16Products, ConcurrentProcessesAgree) {
   }
 }
 
-TEST_F(RecordedBf16Products, AFolderThatCannotBeWrittenIsNoError) {
-  EXPECT_NO_THROW(recorded_bf16_products("/proc/nowhere"));
-}
+TEST_F(RecordedBf16Products, AFolderThatCannotBeWrittenIsNoError) { EXPECT_NO_THROW(recorded_bf16_products("/proc/nowhere")); }
 
 }  // namespace
 }  // namespace neuron::kernels

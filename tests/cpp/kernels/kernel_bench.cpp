@@ -28,7 +28,8 @@ struct Shape {
 };
 
 // The weights of Qwen3-0.6B.
-constexpr Shape kShapes[] = {{"q", 2048, 1024}, {"kv", 1024, 1024}, {"o", 1024, 2048}, {"up", 3072, 1024}, {"down", 1024, 3072}, {"head", 151936, 1024}};
+constexpr Shape kShapes[] = {{"q", 2048, 1024},  {"kv", 1024, 1024},   {"o", 1024, 2048},
+                             {"up", 3072, 1024}, {"down", 1024, 3072}, {"head", 151936, 1024}};
 
 struct Options {
   std::vector<std::string> shapes{"q", "kv", "o", "up", "down", "head"};
@@ -145,14 +146,15 @@ class Bench {
         isa_ = isa;
       }
     }
-    products_ = isa_ != Isa::kAvx512Bf16         ? Bf16Products::kWiden
-                : options_.products == "dot"     ? Bf16Products::kDot
+    products_ = isa_ != Isa::kAvx512Bf16       ? Bf16Products::kWiden
+                : options_.products == "dot"   ? Bf16Products::kDot
                 : options_.products == "widen" ? Bf16Products::kWiden
-                                                 : measure_bf16_products();
+                                               : measure_bf16_products();
   }
 
   void run() {
-    std::printf("level %s, bfloat16 by %s\n", std::string(isa_name(isa_)).c_str(), products_ == Bf16Products::kDot ? "dot products" : "widening");
+    std::printf("level %s, bfloat16 by %s\n", std::string(isa_name(isa_)).c_str(),
+                products_ == Bf16Products::kDot ? "dot products" : "widening");
     std::printf("%-5s %-12s %-3s %5s %7s | %8s %9s %9s | %9s %9s | %6s %s\n", "type", "weight", "lay", "M", "threads", "read", "f32 fma",
                 "bf16 dot", "kernel", "limit", "ratio", "bound by");
     std::printf("%35s | %8s %9s %9s | %9s %9s |\n", "", "GB/s", "GFLOP/s", "GFLOP/s", "us", "us");
@@ -231,8 +233,8 @@ class Bench {
       ratios.push_back(limits.back() / times.back());
     }
     const bool memory_bound = static_cast<double>(weight_bytes) / median(reads) > 0.999 * median(limits);
-    std::printf("%-5s %-12s %-3s %5ld %7d | %8.1f %9.0f %9.0f | %9.1f %9.1f | %6.3f %s\n", type_name.c_str(), shape_name.c_str(), layout.c_str(),
-                m, threads.count(), median(reads) * 1e-9, 2e-9 * median(floats), 2e-9 * median(dots), median(times) * 1e6,
+    std::printf("%-5s %-12s %-3s %5ld %7d | %8.1f %9.0f %9.0f | %9.1f %9.1f | %6.3f %s\n", type_name.c_str(), shape_name.c_str(),
+                layout.c_str(), m, threads.count(), median(reads) * 1e-9, 2e-9 * median(floats), 2e-9 * median(dots), median(times) * 1e6,
                 median(limits) * 1e6, median(ratios), memory_bound ? "memory" : "multiply-adds");
     std::fflush(stdout);
   }

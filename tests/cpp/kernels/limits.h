@@ -30,8 +30,7 @@ class Clock {
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
 #endif
-inline std::uint64_t
-sum_of_memory(const char* memory, std::size_t bytes) {
+inline std::uint64_t sum_of_memory(const char* memory, std::size_t bytes) {
   using Vector = std::uint64_t [[gnu::vector_size(64)]];
   Vector sum0{}, sum1{}, sum2{}, sum3{};
   for (std::size_t i = 0; i + 256 <= bytes; i += 256) {

@@ -60,7 +60,8 @@ class Matrix {
   Matrix(DataType type, std::int64_t batch, std::int64_t rows, std::int64_t columns, std::int64_t row_stride, std::int64_t column_stride,
          std::int64_t batch_stride, std::uint32_t seed)
       : type_(type), rows_(rows), columns_(columns), row_stride_(row_stride), column_stride_(column_stride), batch_stride_(batch_stride) {
-    const auto last = rows * columns * batch == 0 ? 0 : (batch - 1) * batch_stride + (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
+    const auto last =
+        rows * columns * batch == 0 ? 0 : (batch - 1) * batch_stride + (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
     bytes_.resize((last + 2 * kMargin) * size_of_type(type) + 64);
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -110,8 +111,8 @@ std::vector<Way> ways(DataType type) {
 std::string describe(const Way& way, const Matmul& p) {
   std::ostringstream text;
   text << isa_name(way.isa) << (way.products == Bf16Products::kDot ? " dot" : " widen") << " type " << static_cast<int>(p.type) << " batch "
-       << p.batch << " [" << p.m << ", " << p.n << ", " << p.k << "] a " << p.a.row_stride << "," << p.a.column_stride << " b " << p.b.row_stride
-       << "," << p.b.column_stride << " c " << p.c_row_stride << "," << p.c_column_stride;
+       << p.batch << " [" << p.m << ", " << p.n << ", " << p.k << "] a " << p.a.row_stride << "," << p.a.column_stride << " b "
+       << p.b.row_stride << "," << p.b.column_stride << " c " << p.c_row_stride << "," << p.c_column_stride;
   return text.str();
 }
 
@@ -367,7 +368,8 @@ TEST(Matmul, SpecialNumbersStayInTheirRowAndColumn) {
         b.set(0, 34, 49, kInfinity);
         for (const auto& way : ways(type)) {
           auto c = dense(type, m, 50, true, 30);
-          Matmul problem{.m = m, .n = 50, .k = 35, .type = type, .c_type = type, .a = a.view(), .b = b.view(), .c = c.data(), .c_row_stride = 50};
+          Matmul problem{
+              .m = m, .n = 50, .k = 35, .type = type, .c_type = type, .a = a.view(), .b = b.view(), .c = c.data(), .c_row_stride = 50};
           matmul(problem, single_thread(), way.isa, way.products);
           for (std::int64_t i = 0; i < m; ++i) {
             for (std::int64_t j = 0; j < 50; ++j) {
@@ -414,8 +416,9 @@ TEST(Matmul, TheNumberOfThreadsDoesNotChangeABit) {
         const auto run = [&](int count) {
           testing::ThreadTeam team(count);
           auto c = dense(type, m, 130, true, 36);
-          matmul({.m = m, .n = 130, .k = 100, .type = type, .c_type = type, .a = a.view(), .b = b.view(), .c = c.data(), .c_row_stride = 130},
-                 team);
+          matmul(
+              {.m = m, .n = 130, .k = 100, .type = type, .c_type = type, .a = a.view(), .b = b.view(), .c = c.data(), .c_row_stride = 130},
+              team);
           return c.bytes();
         };
         const auto one = run(1);
