@@ -40,7 +40,7 @@ using DotOf = std::conditional_t<kHasBf16Dot && std::is_same_v<T, BFloat16>, Pai
 template <class T>
 class Decode {
   using Dot = DotOf<T>;
-  static constexpr std::int64_t kBlock = 64;  // keys whose weights are computed before their values are read
+  static constexpr std::int64_t kBlock = 32;  // keys whose weights are computed before their values are read
   static constexpr std::int64_t kMinimumChunk = 512;
   static constexpr std::int64_t kMostChunks = 64;  // of one head, bounds the memory of their sums
   static constexpr int kValueRows = kRegisters == 32 ? 4 : 2;
@@ -160,11 +160,12 @@ class Decode {
   void attend_block(const Work& work, std::int64_t key, std::int64_t count, std::int64_t left) const {
     const auto* keys = row_of<T>(call_.key, work.batch, work.key_head, key);
     const auto* values = row_of<T>(call_.value, work.batch, work.key_head, key);
+    // Computing asks for the same places of the next block as it goes along: the processor does not guess rows that are apart, and computing and
+    // reading would take turns.
+    const auto ahead = left >= 2 * kBlock ? kBlock : 0;
     for (std::int64_t j = 0; j < count; j += kLanes) {
       const auto n = std::min<std::int64_t>(kLanes, count - j);
-      fetch(keys + (kBlock + j) * call_.key.row, call_.key.row, call_.head_size, std::clamp<std::int64_t>(left - kBlock - j, 0, kLanes));
-      multiply_keys(work, keys + j * call_.key.row, n, j);
-      fetch(values + (kBlock + j) * call_.value.row, call_.value.row, call_.value_size, std::clamp<std::int64_t>(left - kBlock - j, 0, kLanes));
+      multiply_keys(work, keys + j * call_.key.row, n, j, ahead * call_.key.row);
     }
     const bool masked = call_.mask.kind != AttentionMask::Kind::kNone;
     const auto whole = round_up(count, kLanes);
@@ -188,27 +189,27 @@ class Decode {
     }
     std::int64_t row = 0;
     for (; row + kValueRows <= rows_; row += kValueRows) {
-      add_values<kValueRows>(work, row, values, count);
+      add_values<kValueRows>(work, row, values, count, row == 0 ? ahead * call_.value.row : 0);
     }
     for (; row + 2 <= rows_; row += 2) {
-      add_values<2>(work, row, values, count);
+      add_values<2>(work, row, values, count, row == 0 ? ahead * call_.value.row : 0);
     }
     for (; row < rows_; ++row) {
-      add_values<1>(work, row, values, count);
+      add_values<1>(work, row, values, count, row == 0 ? ahead * call_.value.row : 0);
     }
   }
 
   // products[row][at + j] = query row . key j, for n <= kLanes keys; the lanes behind them repeat the last key.
-  void multiply_keys(const Work& work, const T* keys, std::int64_t n, std::int64_t at) const {
+  void multiply_keys(const Work& work, const T* keys, std::int64_t n, std::int64_t at, std::int64_t ahead) const {
     if (n == kLanes) {
-      multiply_keys(work, at, [&](int j) __attribute__((always_inline)) { return keys + j * call_.key.row; });
+      multiply_keys(work, at, ahead, [&](int j) __attribute__((always_inline)) { return keys + j * call_.key.row; });
     } else {
-      multiply_keys(work, at, [&](int j) __attribute__((always_inline)) { return keys + std::min<std::int64_t>(j, n - 1) * call_.key.row; });
+      multiply_keys(work, at, ahead, [&](int j) __attribute__((always_inline)) { return keys + std::min<std::int64_t>(j, n - 1) * call_.key.row; });
     }
   }
 
   template <class Key>
-  void multiply_keys(const Work& work, std::int64_t at, Key key) const {
+  void multiply_keys(const Work& work, std::int64_t at, std::int64_t ahead, Key key) const {
     const auto whole = call_.head_size / Dot::kStep * Dot::kStep;
     const auto rest = call_.head_size - whole;
     for (std::int64_t row = 0; row < rows_; ++row) {
@@ -216,6 +217,9 @@ class Decode {
       Floats sums[kLanes] = {};
       for (std::int64_t d = 0; d < whole; d += Dot::kStep) {
         const auto q = Dot::query(query + d);
+        if (row == 0 && ahead != 0) {
+          unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { __builtin_prefetch(key(j) + d + ahead); });
+        }
         unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { sums[j] = Dot::multiply_add(sums[j], q, key(j) + d); });
       }
       if (rest != 0) {
@@ -226,31 +230,22 @@ class Decode {
     }
   }
 
-  // Asks for `count` rows before they are needed: the processor does not guess rows that are apart, and computing and reading would take turns.
-  static void fetch(const T* rows, std::int64_t row, std::int64_t size, std::int64_t count) {
-    constexpr std::int64_t kLine = 64 / sizeof(T);
-    for (std::int64_t i = 0; i < count; ++i) {
-      for (std::int64_t j = 0; j < size; j += kLine) {
-        __builtin_prefetch(rows + i * row + j);
-      }
-    }
-  }
-
   // sums[row] = factor * sums[row] + sum over keys of weight * value, for kRows rows.
   template <int kRows>
-  void add_values(const Work& work, std::int64_t row, const T* values, std::int64_t count) const {
+  void add_values(const Work& work, std::int64_t row, const T* values, std::int64_t count, std::int64_t ahead) const {
     constexpr std::int64_t kColumns = std::int64_t{kValueVectors} * kLanes;
     std::int64_t column = 0;
     for (; column + kColumns <= call_.value_size; column += kColumns) {
-      add_columns<kRows, kValueVectors>(work, row, values, count, column, kColumns);
+      add_columns<kRows, kValueVectors>(work, row, values, count, ahead, column, kColumns);
     }
     for (; column < call_.value_size; column += kLanes) {
-      add_columns<kRows, 1>(work, row, values, count, column, call_.value_size - column);
+      add_columns<kRows, 1>(work, row, values, count, ahead, column, call_.value_size - column);
     }
   }
 
   template <int kRows, int kVectors>
-  void add_columns(const Work& work, std::int64_t row, const T* values, std::int64_t count, std::int64_t column, std::int64_t left) const {
+  void add_columns(const Work& work, std::int64_t row, const T* values, std::int64_t count, std::int64_t ahead, std::int64_t column,
+                   std::int64_t left) const {
     const auto* weights = work.products + row * kBlock;
     auto* to = work.sums + row * width_ + column;
     Floats sums[kRows][kVectors];
@@ -261,6 +256,12 @@ class Decode {
     });
     const auto* value = values + column;
     for (std::int64_t key = 0; key < count; ++key, value += call_.value.row) {
+      if (ahead != 0) {
+        constexpr int kLine = 64 / sizeof(T);
+        unrolled<std::max(1, kVectors * kLanes / kLine)>([&](auto j) __attribute__((always_inline)) {
+          __builtin_prefetch(value + ahead + j * kLine);
+        });
+      }
       Floats right[kVectors];
       unrolled<kVectors>([&](auto j) __attribute__((always_inline)) {
         right[j] = kVectors > 1 ? read(value + j * kLanes) : read(value, left);

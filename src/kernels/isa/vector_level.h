@@ -64,7 +64,23 @@ template <class Vector>
 #endif
 }
 
-[[gnu::always_inline]] inline Words zero_extend(Halves halves) { return __builtin_convertvector(halves, Words); }
+// g++ 12 converts between vectors of different widths in halves; the intrinsics are one instruction.
+[[gnu::always_inline]] inline Words zero_extend(Halves halves) {
+#if defined(__AVX512F__)
+  return (Words)_mm512_cvtepu16_epi32((__m256i)halves);
+#elif defined(__AVX2__)
+  return (Words)_mm256_cvtepu16_epi32((__m128i)halves);
+#else
+  return __builtin_convertvector(halves, Words);
+#endif
+}
+[[gnu::always_inline]] inline Halves lower_halves(Words words) {
+#if defined(__AVX512F__)
+  return (Halves)_mm512_cvtepi32_epi16((__m512i)words);
+#else
+  return __builtin_convertvector(words, Halves);
+#endif
+}
 [[gnu::always_inline]] inline Floats widen_bf16(Halves halves) { return (Floats)(zero_extend(halves) << 16); }
 
 // Rounds to nearest, ties to even; a NaN becomes the quiet one.
@@ -72,7 +88,7 @@ template <class Vector>
   const auto bits = (Words)value;
   const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const Words chosen = value == value ? rounded : Words{} + 0x7fc0U;
-  return __builtin_convertvector(chosen, Halves);
+  return lower_halves(chosen);
 }
 
 [[gnu::always_inline]] inline Floats widen_f16(Halves halves) {
