@@ -51,7 +51,8 @@ _WORTHWHILE_NODES = 300
 _used = False
 
 
-def _is_wanted(gm: torch.fx.GraphModule) -> bool:
+def is_wanted(gm: torch.fx.GraphModule) -> bool:
+    """Tell whether a graph is to be looked for, and kept."""
     global _used
     if is_switched_off() or explanation.collecting() or artifacts.folder() is not None:
         return False
@@ -61,12 +62,8 @@ def _is_wanted(gm: torch.fx.GraphModule) -> bool:
 
 
 @contextlib.contextmanager
-def enabled(settings: Settings, gm: torch.fx.GraphModule) -> Iterator[None]:
-    """Let AOTAutograd look for its result and store it while a graph is compiled, if that is worthwhile; else keep it from both."""
-    if not _is_wanted(gm):
-        with torch._functorch.config.patch(enable_autograd_cache=False, force_autograd_cache=False):
-            yield
-        return
+def enabled(settings: Settings) -> Iterator[None]:
+    """Let AOTAutograd look for its result and store it while a graph is compiled; its compilers must be serializable ones."""
     key = _Key(_C.build_identity(), _sources(), neuron.current_device(), settings.model_name)
     # Bundled: the entry holds the programs themselves. The backward must be compiled with the forward, since they are one entry.
     with (

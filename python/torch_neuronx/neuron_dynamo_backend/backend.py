@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -72,17 +73,18 @@ def neuron(
     _check_host_inputs(example_inputs)
     report_recompilation(gm)
     explanation.note_break(gm)
+    kept = aot_cache.is_wanted(gm)
     compiler = aot_autograd(
-        fw_compiler=_cacheable(settings, "forward"),
-        bw_compiler=_cacheable(settings, "backward"),
-        inference_compiler=_cacheable(settings, "inference"),
+        fw_compiler=_compiler(settings, "forward", kept=kept),
+        bw_compiler=_compiler(settings, "backward", kept=kept),
+        inference_compiler=_compiler(settings, "inference", kept=kept),
         decompositions={},
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
     try:
         # Random operators whose results nobody reads must stay in the graph: eager draws their numbers too. AOTAutograd asks this setting.
-        with aot_cache.enabled(settings, gm), torch._inductor.config.patch(fallback_random=True):
+        with aot_cache.enabled(settings) if kept else nullcontext(), torch._inductor.config.patch(fallback_random=True):
             return compiler(gm, example_inputs)
     except _PASSED_ON:
         raise
@@ -117,8 +119,10 @@ def _target_device(example_inputs: Sequence[Any]) -> str:
     return f"neuron:{device_module.current_device()}"
 
 
-def _cacheable(settings: Settings, kind: str) -> SerializableAOTDispatchCompiler:
-    return SerializableAOTDispatchCompiler(OutputCode, _GraphCompiler(settings, kind))
+def _compiler(settings: Settings, kind: str, *, kept: bool) -> Any:
+    """Give a compiler for AOTAutograd, which looks into its cache only for those that say that their results can be stored."""
+    compiler = _GraphCompiler(settings, kind)
+    return SerializableAOTDispatchCompiler(OutputCode, compiler) if kept else compiler
 
 
 class _GraphCompiler:

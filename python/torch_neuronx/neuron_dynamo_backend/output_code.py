@@ -4,7 +4,6 @@
 forward and backward, if these are `OutputCode`. A later process that traces the same graph with Dynamo then skips AOTAutograd altogether.
 """
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,20 @@ from torch_neuronx.neuron_dynamo_backend.metrics import GraphRecord, add_record
 from torch_neuronx.neuron_dynamo_backend.settings import log_cache_reports, log_graph
 
 
+def _pack(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Give a constant as plain data. `torch.load` would make a fake tensor of it, while AOTAutograd is at work."""
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return data, tensor.dtype, tuple(tensor.size()), tensor.stride(), str(tensor.device)
+
+
+def _unpack(data: bytes, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], device: str) -> torch.Tensor:
+    tensor = torch.empty_strided(size, stride, dtype=dtype)
+    if data:
+        tensor.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).view(size))
+    return tensor.to(device)
+
+
 class NeuronOutputCode(OutputCode):
     """A compiled graph. Takes one list of inputs and empties it."""
 
@@ -27,7 +40,7 @@ class NeuronOutputCode(OutputCode):
         self._graph: _C.CompiledGraph | None = graph
         self._record = record
         self._text = ""
-        self._constants = b""
+        self._constants: list[tuple[Any, ...]] = []
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         """Run the program."""
@@ -40,16 +53,14 @@ class NeuronOutputCode(OutputCode):
         if stored is None:
             raise BypassAOTAutogradCache(f"graph {self._record.graph_name} calls Python functions")
         self._text, constants = stored
-        buffer = io.BytesIO()
         with _disable_current_modes():
-            torch.save([(tensor.cpu(), str(tensor.device)) for tensor in constants], buffer)
-        self._constants = buffer.getvalue()
+            self._constants = [_pack(tensor) for tensor in constants]
         self._graph = None
 
     def post_compile(self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any) -> None:
         """Make a program again of what another process (or this one, earlier) stored."""
         with _disable_current_modes():
-            tensors = [tensor.to(device) for tensor, device in torch.load(io.BytesIO(self._constants), weights_only=True)]
+            tensors = [_unpack(*packed) for packed in self._constants]
             self._graph = _C.load_program(self._record.graph_name, self._record.graph_id, self._text, tensors)
         self._record = self._record.loaded(self._graph.compile_us)
         add_record(self._record)

@@ -3,6 +3,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "compiler/printer.h"
 #include "torch/compile/executable.h"
 
@@ -12,6 +14,16 @@ namespace {
 // The graph already contains what autograd and autocast would add.
 const c10::DispatchKeySet kAlreadyTraced = c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
 const c10::DispatchKeySet kViewTracking(c10::DispatchKey::ADInplaceOrView);
+// Modes written in Python, such as the one that PyTorch puts around every first run: they would turn each step into a call of Python, and
+// errors into Python's, which cannot be told where they happened.
+const c10::DispatchKeySet kModes({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+
+// Fake tensors and other subclasses need their modes.
+bool has_subclass(const std::vector<c10::IValue>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return input.isTensor() && input.toTensor().key_set().has(c10::DispatchKey::Python);
+  });
+}
 
 }  // namespace
 
@@ -24,6 +36,7 @@ std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const 
       inputs[position].toTensor().unsafeGetTensorImpl()->bump_version();
     }
   }
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(has_subclass(inputs) ? c10::DispatchKeySet() : kModes);
   Slots slots(static_cast<std::size_t>(program_.value_count()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     slots[static_cast<std::size_t>(program_.inputs()[i])] = std::move(inputs[i]);
