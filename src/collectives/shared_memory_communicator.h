@@ -20,8 +20,8 @@ struct SharedMemoryOptions {
   // Where this rank's buffers may be from; must outlive the communicator. Where the buffers of all ranks are from such memory, large
   // operations read them where they are. Nothing of it is shared before its enable(), which must come before the communicator is made.
   const runtime::SharedSegments* memory = nullptr;
-  // Below, copies through the caches are quicker than waiting for all ranks once more.
-  std::size_t smallest_direct = std::size_t{8} << 20;
+  // Below, memory is not shared by the device's allocator (small blocks), and waiting for all ranks once more takes as long as it saves.
+  std::size_t smallest_direct = std::size_t{1} << 20;
 };
 
 // Collective over the group: every rank calls it with the same `group_name`, which must be unique in the store, and `size`. Returns when

@@ -92,9 +92,9 @@ void Runtime::initialize() {
   std::vector<std::unique_ptr<CachingAllocator>> allocators;
   allocators.reserve(cores.size());
   for (const CoreProperties& core : cores) {
-    allocators.push_back(std::make_unique<CachingAllocator>(core.index, core.memory_bytes,
-                                                            [registry = streams.get()](Stream stream) { return registry->query(stream); },
-                                                            SharedSegments::of_device()));
+    allocators.push_back(std::make_unique<CachingAllocator>(
+        core.index, core.memory_bytes, [registry = streams.get()](Stream stream) { return registry->query(stream); },
+        SharedSegments::of_device()));
   }
   streams_ = std::move(streams);
   allocators_ = std::move(allocators);
@@ -148,8 +148,8 @@ StreamRegistry& Runtime::streams() {
   return *streams_;
 }
 
-// Lock order: initialisation, allocators by index, shared segments, guard, streams, telemetry. An allocator maps segments and asks the stream
-// registry while it holds its own lock; nothing takes them the other way round.
+// Lock order: initialisation, allocators by index, shared segments, guard, streams, telemetry. An allocator maps segments and asks the
+// stream registry while it holds its own lock; nothing takes them the other way round.
 void Runtime::before_fork() noexcept {
   initialize_lock_.lock();
   for (const auto& allocator : allocators_) {

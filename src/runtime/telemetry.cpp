@@ -19,8 +19,7 @@ namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(Counter::kCount)> kCounterNames{
     "host_to_device_calls",   "host_to_device_bytes",   "device_to_host_calls",  "device_to_host_bytes",
     "device_to_device_calls", "device_to_device_bytes", "compiled_graphs",       "compile_cache_hits",
-    "compile_cache_misses",   "graph_executions",       "graph_break_fallbacks",
-    "direct_collectives",
+    "compile_cache_misses",   "graph_executions",       "graph_break_fallbacks", "direct_collectives",
 };
 
 struct Operator {

@@ -50,7 +50,7 @@ struct MemoryFile {
 struct RankState {
   // What a rank is and whether it still is there.
   alignas(kCacheLine) std::uint64_t process_token;
-  std::uint64_t cores[16];          // the cores that its threads may run on
+  std::uint64_t cores[16];  // the cores that its threads may run on
   MemoryFile memory;
   std::atomic<std::uint32_t> left;  // set when its communicator is destroyed in an orderly way
 

@@ -122,7 +122,8 @@ void publish_memory_file(RankState& mine, const runtime::SharedSegments* memory)
   }
   struct stat status{};
   if (const auto file = memory->file(); file && fstat(file->descriptor, &status) == 0) {
-    mine.memory = {.device = status.st_dev, .inode = status.st_ino, .bytes = file->bytes, .process = getpid(), .descriptor = file->descriptor};
+    mine.memory = {
+        .device = status.st_dev, .inode = status.st_ino, .bytes = file->bytes, .process = getpid(), .descriptor = file->descriptor};
   }
 }
 

@@ -1,6 +1,6 @@
 // Reading the other ranks' memory where it is: each maps the files that hold the others' device memory (runtime/memory/shared_segments.h),
-// for reading only, so that a rank whose operation failed, and which uses its memory for something else, is never written to. The memory of a rank that is
-// gone stays until the others leave the group as well.
+// for reading only, so that a rank whose operation failed, and which uses its memory for something else, is never written to. The memory of
+// a rank that is gone stays until the others leave the group as well.
 #pragma once
 
 #include <cstddef>

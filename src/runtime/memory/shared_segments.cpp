@@ -178,7 +178,8 @@ void* SharedSegments::map_shared(std::size_t size, std::size_t huge_prefix) noex
   void* const base = anonymous_memory().map(size, huge_prefix);  // for its address
   if (base != nullptr) {
     const std::size_t committed = huge_prefix / kHugePage * kHugePage;
-    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor_, static_cast<off_t>(*offset)) == base &&
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor_, static_cast<off_t>(*offset)) ==
+            base &&
         commit_huge_pages(static_cast<std::byte*>(base), committed)) {
       try {
         const std::lock_guard guard(lock_);

@@ -63,7 +63,7 @@ class SharedSegments final : public SegmentSource {
   std::atomic<bool> enabled_ = false;
   int descriptor_ = -1;
   std::uint64_t bytes_ = 0;
-  std::map<std::uintptr_t, Range> ranges_;      // by base address
+  std::map<std::uintptr_t, Range> ranges_;       // by base address
   std::map<std::uint64_t, std::uint64_t> free_;  // offset, size
 };
 

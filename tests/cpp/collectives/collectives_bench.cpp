@@ -164,7 +164,8 @@ void measure(const Settings& settings, const std::string& op, int ranks, double 
     bind_to_core(rank);
     auto& memory = runtime::SharedSegments::of_device();
     if (settings.direct) memory.enable();
-    const auto communicator = join(store, rank, ranks, "g", {.check_interrupt = {}, .memory = &memory, .smallest_direct = settings.smallest});
+    const auto communicator =
+        join(store, rank, ranks, "g", {.check_interrupt = {}, .memory = &memory, .smallest_direct = settings.smallest});
     const Memory input(settings.max);
     const Memory output(settings.max);
     std::uint64_t sequence = 0;

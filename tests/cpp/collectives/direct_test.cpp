@@ -21,7 +21,8 @@ void run_schedule(Communicator& communicator, std::uint64_t seed, int steps) {
 }
 
 Step even_step(Collective collective, DataType type, int size, std::size_t count, bool in_place) {
-  Step step{.collective = collective, .type = type, .op = ReduceOp::kSum, .root = size - 1, .in_place = in_place, .counts = {}, .matrix = {}};
+  Step step{
+      .collective = collective, .type = type, .op = ReduceOp::kSum, .root = size - 1, .in_place = in_place, .counts = {}, .matrix = {}};
   step.counts.assign(static_cast<std::size_t>(size), count);
   step.matrix.assign(static_cast<std::size_t>(size), step.counts);
   return step;
@@ -191,7 +192,8 @@ TEST(DirectExchange, IsNotInherited) {
     const auto windows = [] {  // mappings of a whole file: far larger than any segment
       std::ifstream maps("/proc/self/maps");
       int found = 0;
-      for (std::string line; std::getline(maps, line);) found += contains(line, "softneuron-device-memory") && contains(line, "r--s") ? 1 : 0;
+      for (std::string line; std::getline(maps, line);)
+        found += contains(line, "softneuron-device-memory") && contains(line, "r--s") ? 1 : 0;
       return found;
     };
     require(windows() == 1, "one peer's file: " + std::to_string(windows()));

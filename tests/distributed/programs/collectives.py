@@ -364,7 +364,7 @@ def random_schedules(rank: int, first: int, count: int) -> list[str]:
     return faults
 
 
-# Ranks read each other's memory where it is from here on (SharedMemoryOptions::smallest_direct).
+# So much that every rank's part is in memory that the others can read.
 LARGE = 8 << 20
 
 
