@@ -1,5 +1,6 @@
 """The Dynamo backend `neuron`."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -105,6 +106,20 @@ def _target_device(example_inputs: Sequence[Any]) -> str:
     return f"neuron:{device_module.current_device()}"
 
 
+def _dump_graph(gm: torch.fx.GraphModule, name: str) -> None:
+    """Write the graph beside the compiler's own stages if `TORCH_NEURONX_DEBUG_DIR` names a folder."""
+    folder = os.environ.get("TORCH_NEURONX_DEBUG_DIR")
+    if not folder:
+        return
+    try:
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, f"{name}.0_fx.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(gm.print_readable(print_output=False))
+    except OSError as error:
+        warn_once("debug folder", f"TORCH_NEURONX_DEBUG_DIR: cannot write the graph {name}: {error}")
+
+
 class _GraphCompiler:
     """Compiles one graph of AOTAutograd; what AOTAutograd calls `fw_compiler`, `bw_compiler` or `inference_compiler`."""
 
@@ -130,6 +145,7 @@ class _GraphCompiler:
             return make_boxed_func(gm.forward)
 
     def _compile(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], name: str) -> Callable[..., Any]:
+        _dump_graph(gm, name)
         started = time.perf_counter()
         builder = GraphReader(gm, name).read()
         read_us = int((time.perf_counter() - started) * 1e6)

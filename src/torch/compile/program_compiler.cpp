@@ -11,10 +11,14 @@
 #include "compiler/liveness.h"
 #include "compiler/passes/common_subexpressions.h"
 #include "compiler/passes/fuse_regions.h"
+#include "compiler/passes/fold_views.h"
 #include "compiler/passes/placement.h"
+#include "compiler/passes/recover_grouped_heads.h"
+#include "compiler/passes/recover_rope.h"
 #include "compiler/passes/reinplace.h"
 #include "runtime/environment.h"
 #include "runtime/telemetry.h"
+#include "torch/compile/stage_dump.h"
 #include "torch/compile/torch_types.h"
 
 namespace neuron::compile {
@@ -90,16 +94,28 @@ std::string unique_key() {
 CompiledProgram compile_program(ProgramBuilder builder, const std::optional<c10::Device>& device) {
   Stopwatch watch;
   compiler::Program& program = builder.program();
+  StageDump dump(program);
+  dump.write("imported");
   // Higher-order operators carry graphs of their own whose devices cannot be changed from here.
   if (device && builder.objects().calls.empty() && compiler::is_host_program(program)) {
     compiler::move_to_device(program, to_place(*device));
   } else {
     compiler::copy_host_operands(program);
   }
+  dump.write("placement");
   compiler::merge_common_subexpressions(program);
+  dump.write("common_subexpressions");
   compiler::reinplace_input_updates(program);
+  dump.write("reinplace");
   if (runtime::Environment::process().boolean("SOFTNEURON_FUSE").value_or(true)) {
+    compiler::recover_grouped_heads(program);
+    dump.write("recover_grouped_heads");
+    compiler::recover_rope(program);
+    dump.write("recover_rope");
     compiler::fuse_regions(program);
+    dump.write("fuse_regions");
+    compiler::fold_views(program);
+    dump.write("fold_views");
   }
   CompiledProgram compiled;
   compiled.instruction_count = static_cast<int>(program.instructions.size());
@@ -111,6 +127,7 @@ CompiledProgram compile_program(ProgramBuilder builder, const std::optional<c10:
   const auto prepare = [&] {
     compiled.was_cached = false;
     compiler::plan_releases(program);
+    dump.write("releases");
     place_constants(program, builder.objects());
     return std::make_shared<const Executable>(std::move(program), std::move(builder.objects()));
   };
