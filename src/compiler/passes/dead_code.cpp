@@ -13,7 +13,7 @@ int remove_dead_code(Program& program) {
   }
   std::vector<Instruction> kept;
   for (auto instruction = program.instructions.rbegin(); instruction != program.instructions.rend(); ++instruction) {
-    const bool acts = instruction->effects.ordered || !instruction->effects.writes.empty();
+    const bool acts = instruction->effects.ordered || !instruction->effects.writes.empty() || instruction->results.empty();
     const bool needed = std::any_of(instruction->results.begin(), instruction->results.end(),
                                     [&read](ValueId id) { return id != kNoValue && read[static_cast<std::size_t>(id)]; });
     if (acts || needed) {

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "compiler/passes/fold_views.h"
+
 namespace neuron::compiler {
 namespace {
 
@@ -100,7 +102,7 @@ const Instruction* ViewMaps::definition(ValueId value) const {
 bool ViewMaps::is_view(const Instruction& instruction) {
   return instruction.effects.writes.empty() && !instruction.effects.ordered && instruction.results.size() == 1 &&
          instruction.effects.views == std::vector<int>{0} && operand_value(instruction, 0) != kNoValue &&
-         (is_plain(instruction) || instruction.opcode == "aten::slice.Tensor" || instruction.opcode == "aten::select.int");
+         (is_plain(instruction) || instruction.opcode == kView || instruction.opcode == "aten::slice.Tensor" || instruction.opcode == "aten::select.int");
 }
 
 std::optional<ViewMaps::Step> ViewMaps::step(ValueId view) const {
@@ -132,6 +134,9 @@ std::optional<ViewMaps::Step> ViewMaps::step(ValueId view) const {
 std::optional<std::int64_t> ViewMaps::offset_of(const Program& program, const Instruction& view) {
   if (is_plain(view)) {
     return 0;
+  }
+  if (view.opcode == kView) {
+    return *integer(view, 1);
   }
   const TensorType& in = program.type_of(operand_value(view, 0)).tensor;
   const auto* dim = integer(view, 1);

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "compiler/alias_sets.h"
+#include "compiler/passes/fold_views.h"
 #include "compiler/printer.h"
 #include "compiler/verifier.h"
 #include "torch/compile/operator_info.h"
@@ -93,6 +94,12 @@ Executable::Step Executable::make_step(const Instruction& instruction) {
   }
   Step step;
   step.results = instruction.results;
+  if (instruction.opcode == compiler::kView) {
+    step.late_releases = instruction.releases;
+    step.view = ViewCall::make(program_, instruction);
+    TORCH_CHECK(step.view.has_value(), "a view whose layout is not known");
+    return step;
+  }
   const std::vector<c10::Argument>* parameters = nullptr;
   std::size_t first = 0;
   if (instruction.opcode.starts_with("python::")) {

@@ -117,9 +117,13 @@ void Executable::execute_fused(const Step& step, Slots& slots) const {
 
 // False if the tensor is not what was promised; then the operator itself must look at it.
 bool Executable::execute_view(const Step& step, Slots& slots) const {
-  std::optional<at::Tensor> view = step.view->run(tensor_of(step.view->operand(), slots));
+  const at::Tensor& base = tensor_of(step.view->operand(), slots);
+  std::optional<at::Tensor> view = step.view->run(base);
   if (!view) {
-    return false;
+    if (step.op) {
+      return false;
+    }
+    view = step.view->run_on_copy(base);
   }
   for (const Fill& fill : step.fills) {
     if (fill.last) {
@@ -135,7 +139,7 @@ void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stac
   if (step.fused != nullptr) {
     return execute_fused(step, slots);
   }
-  if (step.view && !step.tracks_views && execute_view(step, slots)) {
+  if (step.view && (!step.tracks_views || !step.op) && execute_view(step, slots)) {
     return;
   }
   push_arguments(step, slots, stack);

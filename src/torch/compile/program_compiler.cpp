@@ -11,8 +11,11 @@
 #include "compiler/liveness.h"
 #include "compiler/parser.h"
 #include "compiler/passes/common_subexpressions.h"
+#include "compiler/passes/fold_views.h"
 #include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/placement.h"
+#include "compiler/passes/recover_grouped_heads.h"
+#include "compiler/passes/recover_rope.h"
 #include "compiler/passes/reinplace.h"
 #include "runtime/environment.h"
 #include "runtime/telemetry.h"
@@ -113,8 +116,14 @@ void run_passes(compiler::Program& program, const ProgramObjects& objects, const
   compiler::reinplace_input_updates(program);
   show("reinplace_input_updates");
   if (fuses()) {
+    compiler::recover_grouped_heads(program);
+    show("recover_grouped_heads");
+    compiler::recover_rope(program);
+    show("recover_rope");
     compiler::fuse_regions(program);
     show("fuse_regions");
+    compiler::fold_views(program);
+    show("fold_views");
   }
 }
 

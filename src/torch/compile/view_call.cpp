@@ -1,7 +1,9 @@
 // Views without the dispatcher.
 #include "torch/compile/view_call.h"
 
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
 
 #include "compiler/passes/view_maps.h"
 
@@ -35,6 +37,13 @@ std::optional<at::Tensor> ViewCall::run(const at::Tensor& base) const {
   auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl->storage()), impl->key_set(), impl->dtype());
   view->set_sizes_and_strides(sizes_, strides_, impl->storage_offset() + offset_);
   return at::Tensor(std::move(view));
+}
+
+at::Tensor ViewCall::run_on_copy(const at::Tensor& base) const {
+  TORCH_CHECK(base.sizes() == at::IntArrayRef(base_sizes_), "a view expects a tensor of sizes ", at::IntArrayRef(base_sizes_), ", got ", base.sizes());
+  at::Tensor copy = at::empty_strided(base_sizes_, base_strides_, base.options());
+  copy.copy_(base);
+  return *run(copy);
 }
 
 }  // namespace neuron::compile
