@@ -486,6 +486,21 @@ def test_backward() -> None:
     same(lambda d: gradients(lambda s, x: torch.sparse.mm(s, x, "sum"), compressed(d, torch.sparse_csr).requires_grad_(), leaf(d, 4, 4)))
 
 
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)], ids=str)
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_backward_of_reducing_products(reduce: str, needs: tuple[bool, bool]) -> None:
+    """The kernel asks its arguments whether it will be differentiated, and keeps the places of the maxima only then."""
+
+    def run(device: str) -> Any:
+        sparse = compressed(device, torch.sparse_csr).requires_grad_(needs[0])
+        dense = torch.arange(8.0, device=device).reshape(4, 2).requires_grad_(needs[1])
+        inputs = [t for t in (sparse, dense) if t.requires_grad]
+        result = torch.sparse.mm(sparse, dense, reduce)
+        return [result.detach(), *torch.autograd.grad(result.square().sum(), inputs)]
+
+    same(run)
+
+
 def test_gradients_that_accumulate() -> None:
     def run(device: str) -> Any:
         table = torch.nn.Embedding(6, 2, sparse=True, device=device)

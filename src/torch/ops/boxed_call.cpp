@@ -25,7 +25,24 @@ void BoxedCall::run(c10::DispatchKey host_key) {
   }
 }
 
+BoxedCall::~BoxedCall() {
+  for (const auto& alias : differentiable_) {
+    alias.unsafeGetTensorImpl()->set_autograd_meta(nullptr);  // aliases are used again
+  }
+}
+
+// Some kernels ask whether an argument needs a gradient: `torch.sparse.mm(..., "amax")` notes the places of the maxima only then.
 at::Tensor BoxedCall::alias_tensor(at::Tensor tensor, bool written) {
+  const bool needs_gradient = tensor.defined() && tensor.device().is_privateuseone() && tensor.requires_grad();
+  auto alias = find_or_make_alias(std::move(tensor), written);
+  if (needs_gradient && !alias.requires_grad()) {
+    alias.set_requires_grad(true);
+    differentiable_.push_back(alias);
+  }
+  return alias;
+}
+
+at::Tensor BoxedCall::find_or_make_alias(at::Tensor tensor, bool written) {
   if (!SparseAlias::applies_to(tensor)) {
     auto& kept = keep(std::move(tensor));
     return written ? scope_.alias_written(kept) : scope_.alias(kept);

@@ -16,6 +16,9 @@ namespace neuron::ops {
 class BoxedCall {
  public:
   BoxedCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
+  ~BoxedCall();
+  BoxedCall(const BoxedCall&) = delete;
+  BoxedCall& operator=(const BoxedCall&) = delete;
 
   // Replaces the arguments on the stack by the results of the operator's kernel for `host_key` (CPU, SparseCPU, SparseCsrCPU).
   void run(c10::DispatchKey host_key);
@@ -23,6 +26,7 @@ class BoxedCall {
  private:
   c10::IValue alias(c10::IValue& value, bool written);
   at::Tensor alias_tensor(at::Tensor tensor, bool written);
+  at::Tensor find_or_make_alias(at::Tensor tensor, bool written);
   c10::IValue adopt(c10::IValue&& value);
   at::Tensor adopt_tensor(at::Tensor&& tensor);
 
@@ -34,7 +38,9 @@ class BoxedCall {
   std::vector<c10::IValue> arguments_;
   std::vector<std::unique_ptr<at::Tensor>> kept_;
   AliasScope scope_;
-  std::vector<SparseAlias> sparse_;  // hold aliases of the scope, so they go first
+  // These hold aliases of the scope, so they go first.
+  std::vector<SparseAlias> sparse_;
+  std::vector<at::Tensor> differentiable_;
 };
 
 }  // namespace neuron::ops
