@@ -46,6 +46,7 @@ def measure(name: str, dtype: torch.dtype, threads: int) -> Iterator[Result]:
     compiled = torch.compile(device, backend="neuron")
     own = timed(lambda: compiled(**inputs), 5)
     label = f"{name}, {str(dtype).removeprefix('torch.')}, {threads} thread(s)"
+    limits = limits.at_best(machine_limits(threads))
     limit = work.seconds(limits.read_bandwidth, limits.flops(dtype))
     detail = f"{1e3 * own:.1f} ms, limit {1e3 * limit:.1f} ms, Inductor {1e3 * rival:.1f} ms"
     yield Result(f"{label}: of the FLOP peak", limit / own, "x", 0.75, at_most=False, detail=detail)

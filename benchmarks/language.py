@@ -94,8 +94,9 @@ def decode_seconds(model: PreTrainedModel, batch: int, **options: object) -> flo
     return median((generate(STEPS + 4) - generate(4)) / STEPS for _ in range(3))
 
 
-def ratio(name: str, work: Work, seconds: float, limits: Limits, dtype: torch.dtype, bar: float, unit: str) -> Result:
-    """The share of the limit that was reached."""
+def ratio(name: str, work: Work, seconds: float, before: Limits, dtype: torch.dtype, bar: float, unit: str) -> Result:
+    """The share of the limit that was reached; the limit is measured before and after."""
+    limits = before.at_best(machine_limits(torch.get_num_threads()))
     limit = work.seconds(limits.read_bandwidth, limits.flops(dtype))
     return Result(name, limit / seconds, "x", bar, at_most=False, detail=f"{1e3 * seconds:.1f} ms {unit}, limit {1e3 * limit:.1f} ms")
 

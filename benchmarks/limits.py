@@ -26,6 +26,10 @@ class Limits:
     float32: float
     bfloat16: float
 
+    def at_best(self, other: Limits) -> Limits:
+        """The larger of both measurements of each figure: a limit is what the machine can, and neighbours on its host take from it at times."""
+        return Limits(max(self.read_bandwidth, other.read_bandwidth), max(self.float32, other.float32), max(self.bfloat16, other.bfloat16))
+
     def flops(self, dtype: torch.dtype) -> float:
         """Operations a second of a matrix product with operands of a dtype."""
         return self.bfloat16 if dtype == torch.bfloat16 else self.float32

@@ -1,6 +1,6 @@
 // Prints the limits of this machine as one line of JSON, for the benchmarks in Python. Not a test.
 //
-// machine_limits [threads]: medians of five rounds. read_bandwidth: bytes a second from memory; float32, bfloat16: operations a second (a
+// machine_limits [threads]: the best of five rounds. read_bandwidth: bytes a second from memory; float32, bfloat16: operations a second (a
 // multiply-add is two) of the machine's fastest loop for that type.
 #include <algorithm>
 #include <array>
@@ -33,10 +33,6 @@ int main(int argc, char** argv) {
                         ? std::max(floats[round], 2 * multiply_add_rate(clock, team, bf16_dot_rate(), 0.02))
                         : floats[round];
   }
-  const auto median = [](auto& values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-  };
   std::printf("{\"threads\": %d, \"read_bandwidth\": %.6g, \"float32\": %.6g, \"bfloat16\": %.6g}\n", threads, median(reads),
               median(floats), median(halves));
   return 0;
