@@ -27,7 +27,7 @@ class Limits:
     bfloat16: float
 
     def at_best(self, other: Limits) -> Limits:
-        """The larger of both measurements of each figure: a limit is what the machine can, and neighbours on its host take from it at times."""
+        """The larger of both measurements: a limit is what the machine can, and its host may take from it at times."""
         return Limits(max(self.read_bandwidth, other.read_bandwidth), max(self.float32, other.float32), max(self.bfloat16, other.bfloat16))
 
     def flops(self, dtype: torch.dtype) -> float:

