@@ -121,7 +121,8 @@ class Blocked {
   void pack_panels(const Operand<Format>& weight, const Share& columns, std::int64_t k, std::int64_t count, std::uint32_t* panels) const {
     const auto words = words_of<Format>(count);
     for (auto column = columns.begin; column < columns.end; column += kPanelWidth) {
-      pack<Format, Packed::kColumns>(weight, column, std::min<std::int64_t>(kPanelWidth, columns.end - column), k, count, panels, kPanelWidth);
+      pack<Format, Packed::kColumns>(weight, column, std::min<std::int64_t>(kPanelWidth, columns.end - column), k, count, panels,
+                                     kPanelWidth);
       panels += words * kPanelWidth;
     }
   }

@@ -61,8 +61,8 @@ struct SweptRows {
   std::int64_t count;
 };
 
-// y[row * kSweepColumns + i] = x[row] * b for `count` columns, all rows and all k. The rows of B that are swept are in the first level cache
-// from the second row of A on.
+// y[row * kSweepColumns + i] = x[row] * b for `count` columns, all rows and all k. The rows of B that are swept are in the first level
+// cache from the second row of A on.
 constexpr std::int64_t kSweepColumns = 1024;
 
 template <class Format>
