@@ -13,6 +13,8 @@ namespace {
 // cache; the weight streamed while its packing would cost more than A's repeated reading.
 constexpr std::int64_t kMostDotRows = 8;
 constexpr std::int64_t kMostDotWords = 12 << 10;
+template <class Format>
+constexpr std::int64_t kMostSweptRows = Format::kPairs ? 3 : 8;
 constexpr std::int64_t kMostStreamedRows = kRegisters == 32 ? 128 : 32;
 
 template <class Format>
@@ -26,7 +28,7 @@ void multiply_one(const Matmul& problem, Threads& threads) {
   const bool few = problem.m == 1 || (problem.m <= kMostDotRows && problem.m * words_of<Format>(problem.k) <= kMostDotWords);
   if (along_k && few) {
     multiply_by_dots<Format>(problem, a, b, gate, threads);
-  } else if (along_n && problem.m == 1) {
+  } else if (along_n && problem.m <= kMostSweptRows<Format>) {
     multiply_by_sweeps<Format>(problem, a, b, gate, threads);
   } else if (along_k && problem.m <= kMostStreamedRows && problem.n >= problem.m) {
     multiply_streamed<Format>(problem, a, b, gate, threads);

@@ -1,10 +1,10 @@
-// One row of A times B that lies contiguous along n ([K, N] row by row): y += x[k] * B[k], some rows of B at a time.
+// Few rows of A times B that lies contiguous along n ([K, N] row by row): y += x[k] * B[k], some rows of B at a time.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/matmul/finish.h"
-#include "kernels/matmul/formats.h"
+#include "kernels/matmul/pack.h"
 #include "kernels/scratch.h"
 
 namespace neuron::kernels {
@@ -54,27 +54,45 @@ template <class Format, int kRows>
   }
 }
 
-// y[0, count) = x * b for all k; y is padded to whole vectors.
+// Rows of A.
+struct SweptRows {
+  const std::uint32_t* words;
+  std::int64_t stride;
+  std::int64_t count;
+};
+
+// y[row * kSweepColumns + i] = x[row] * b for `count` columns, all rows and all k. The rows of B that are swept are in the first level
+// cache from the second row of A on.
+constexpr std::int64_t kSweepColumns = 1024;
+
 template <class Format>
-void sweep_all(const std::uint32_t* x, const Operand<Format>& b, std::int64_t column, std::int64_t count, std::int64_t k, float* y) {
-  std::fill_n(y, round_up(count, kLanes), 0.0F);
+void sweep_all(const SweptRows& x, const Operand<Format>& b, std::int64_t column, std::int64_t count, std::int64_t k, float* y) {
+  std::fill_n(y, x.count * kSweepColumns, 0.0F);
   const auto whole = k / Format::kStep;  // words that have all their elements
   std::int64_t word = 0;
   for (; word + kSweepRows <= whole; word += kSweepRows) {
-    sweep<Format, kSweepRows>(x + word, b.at(column, word * Format::kStep), b.k_stride, count, y);
+    for (std::int64_t row = 0; row < x.count; ++row) {
+      sweep<Format, kSweepRows>(x.words + row * x.stride + word, b.at(column, word * Format::kStep), b.k_stride, count,
+                                y + row * kSweepColumns);
+    }
   }
   for (; word < whole; ++word) {
-    sweep<Format, 1>(x + word, b.at(column, word * Format::kStep), b.k_stride, count, y);
+    for (std::int64_t row = 0; row < x.count; ++row) {
+      sweep<Format, 1>(x.words + row * x.stride + word, b.at(column, word * Format::kStep), b.k_stride, count, y + row * kSweepColumns);
+    }
   }
   if (whole * Format::kStep < k) {
-    // The last row has no partner.
+    // The last row of B has no partner.
     const auto* last = b.at(column, k - 1);
     for (std::int64_t i = 0; i < count; i += kLanes) {
       typename Format::Element edge[kLanes] = {};
       const typename Format::Element zeros[kLanes] = {};
       const auto width = std::min<std::int64_t>(kLanes, count - i);
       std::memcpy(edge, last + i, width * sizeof(typename Format::Element));
-      store(y + i, multiply_words<Format>(load<Floats>(y + i), Words{} + x[word], Format::across(edge, zeros)));
+      for (std::int64_t row = 0; row < x.count; ++row) {
+        auto* at = y + row * kSweepColumns + i;
+        store(at, multiply_words<Format>(load<Floats>(at), Words{} + x.words[row * x.stride + word], Format::across(edge, zeros)));
+      }
     }
   }
 }
@@ -82,23 +100,22 @@ void sweep_all(const std::uint32_t* x, const Operand<Format>& b, std::int64_t co
 template <class Format>
 void multiply_by_sweeps(const Matmul& problem, const Operand<Format>& a, const Operand<Format>& b, const Operand<Format>& gate,
                         Threads& threads) {
-  // y stays in the first level cache.
-  constexpr std::int64_t kChunk = 1024;
-  const auto words = words_of<Format>(problem.k);
-  auto* x = static_cast<std::uint32_t*>(scratch(Scratch::kShared, round_up(words, kLanes) * sizeof(std::uint32_t)));
-  pack<Format, Packed::kRows>(a, 0, 1, 0, problem.k, x, round_up(words, kLanes));
+  const auto stride = round_up(words_of<Format>(problem.k), kLanes);
+  auto* words = static_cast<std::uint32_t*>(scratch(Scratch::kShared, problem.m * stride * sizeof(std::uint32_t)));
+  pack<Format, Packed::kRows>(a, 0, problem.m, 0, problem.k, words, stride);
+  const SweptRows x{words, stride, problem.m};
   const Finisher finisher(problem);
   threads.run([&](int member, int count) {
     const auto [begin, end] = share_of(problem.n, 64, member, count);
-    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 2 * kChunk * sizeof(float)));
-    auto* gates = sums + kChunk;
-    for (auto column = begin; column < end; column += kChunk) {
-      const auto width = std::min(end - column, kChunk);
+    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 2 * problem.m * kSweepColumns * sizeof(float)));
+    auto* gates = sums + problem.m * kSweepColumns;
+    for (auto column = begin; column < end; column += kSweepColumns) {
+      const auto width = std::min(end - column, kSweepColumns);
       sweep_all<Format>(x, b, column, width, problem.k, sums);
       if (gate.data != nullptr) {
         sweep_all<Format>(x, gate, column, width, problem.k, gates);
       }
-      finisher.finish(0, 1, column, width, sums, gate.data != nullptr ? gates : nullptr, kChunk);
+      finisher.finish(0, problem.m, column, width, sums, gate.data != nullptr ? gates : nullptr, kSweepColumns);
     }
   });
 }

