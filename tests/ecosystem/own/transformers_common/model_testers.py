@@ -32,6 +32,9 @@ class ModelTester:
         self.num_hidden_layers = self._layers(config)
         self.num_attention_heads = getattr(config, "num_attention_heads", None)
         self.image_size = sizes.get("image_size", 32)
+        if architecture.kind == "image":
+            self.mask_length = (self.image_size // getattr(config, "patch_size", 4)) ** 2
+            self.num_masks = self.mask_length // 2
         self.seq_length = self._sequence_length(config)
         self.encoder_seq_length = self.decoder_seq_length = self.key_length = self.seq_length
         self.expected_num_hidden_layers = self._expected_hidden_states(config)
