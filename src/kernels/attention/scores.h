@@ -85,17 +85,16 @@ inline Floats exp2_weight(Floats x) {
   const Floats r = x - n;
   Floats p;
   if constexpr (Full) {
-    p = r * 0x1.5c08e4p-10F + 0x1.3d0c52p-7F;
-    p = p * r + 0x1.c6b6e4p-5F;
-    p = p * r + 0x1.ebf918p-3F;
-    p = p * r + 0x1.62e428p-1F;
-    p = p * r + 0x1.000002p+0F;
+    p = r * 0x1.5bba14p-10F + 0x1.3cea88p-7F;
+    p = p * r + 0x1.c6b752p-5F;
+    p = p * r + 0x1.ebf9bcp-3F;
+    p = p * r + 0x1.62e42ap-1F;
   } else {
-    p = r * 0x1.3997d4p-7F + 0x1.ca1440p-5F;
-    p = p * r + 0x1.ec06dap-3F;
-    p = p * r + 0x1.62e0dcp-1F;
-    p = p * r + 0x1.ffffe8p-1F;
+    p = r * 0x1.3a02ccp-7F + 0x1.c9fc46p-5F;
+    p = p * r + 0x1.ec0378p-3F;
+    p = p * r + 0x1.62e12cp-1F;
   }
+  p = p * r + 1.0F;  // exact at 0: a key alone has weight 1
   // n = -127 gives a factor of 0, as the exponent field is 0 then.
   return p * (Floats)((__builtin_convertvector(n, SignedWords) + 127) << 23);
 }
