@@ -93,9 +93,11 @@ def _refuse_functionalization(written: list[torch.Tensor], read: list[torch.Tens
     raise NotImplementedError("softneuron::run_program stands in graphs of Inductor only")
 
 
-@torch.library.register_fake("softneuron::run_program", lib=_library)
 def _fake_results(written: list[torch.Tensor], read: list[torch.Tensor], program: int) -> list[torch.Tensor]:
     return _programs[program].examples()
+
+
+torch.library.register_fake("softneuron::run_program", _fake_results, lib=_library)
 
 
 def _undo_prims(graph: torch.fx.Graph) -> None:
