@@ -66,6 +66,10 @@ std::string fingerprint_of(const compiler::Program& program, const ProgramObject
   compiler::Digest digest;
   compiler::update(digest, program);
   digest.update(device ? device->str() : std::string());
+  // Switches that change what the passes do.
+  for (const char* name : {"SOFTNEURON_FUSE"}) {
+    digest.update(runtime::Environment::process().raw(name).value_or(""));
+  }
   for (const at::Tensor& constant : objects.constants) {
     const at::Tensor bytes = constant.to(at::kCPU).contiguous();
     digest.update(bytes.const_data_ptr(), bytes.nbytes());
