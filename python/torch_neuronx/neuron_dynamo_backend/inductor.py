@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_neuronx import _C
-from torch_neuronx.neuron_dynamo_backend import backend, shapes
+from torch_neuronx.neuron_dynamo_backend import device_interface, shapes
 from torch_neuronx.neuron_dynamo_backend.settings import Settings, warn_once
 
 _NO_GENERATOR = (
@@ -153,6 +153,9 @@ class _ReplaceGraph(CustomGraphModulePass):
         shapes.reject_dynamic(examples)
         shapes.specialise(examples)
         _undo_prims(graph)
+        # Not above: the backend changes a setting of PyTorch when it is imported, and this module is imported for other devices too.
+        from torch_neuronx.neuron_dynamo_backend import backend
+
         with _disable_current_modes():
             code = backend.compile_graph(gm, examples, Settings(), "inductor")
         (output,) = graph.find_nodes(op="output")
@@ -187,5 +190,6 @@ class _ReplaceGraph(CustomGraphModulePass):
         gm.recompile()
 
 
+device_interface.register()
 register_backend_for_device("neuron", Scheduling, _Wrapper, device_custom_pass=_ReplaceGraph())
 register_device_op_overrides("neuron", CpuDeviceOpOverrides())
