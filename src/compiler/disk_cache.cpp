@@ -209,9 +209,9 @@ bool DiskCache::store(const std::string& key, std::string_view text) {
     ::chmod(options_.folder.c_str(), 0700);
   }
   const std::string header = header_of(options_.build, key, text);
-  const fs::path temporary = options_.folder / (key + "." + std::to_string(::getpid()) + "." + std::to_string(++names_) + "." +
-                                                std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()) +
-                                                std::string(kTemporarySuffix));
+  const fs::path temporary =
+      options_.folder / (key + "." + std::to_string(::getpid()) + "." + std::to_string(++names_) + "." +
+                         std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()) + std::string(kTemporarySuffix));
   bool stored = made ? false : write(temporary, header, text, problem);
   if (made) {
     problem = made.message();

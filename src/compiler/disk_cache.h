@@ -27,10 +27,10 @@ namespace neuron::compiler {
 
 struct DiskCacheOptions {
   std::filesystem::path folder;
-  std::filesystem::path lock_folder;            // empty: the folder itself
-  std::uint64_t limit_bytes = 1ULL << 30;       // of all entries together
-  bool only_own = false;                        // refuse a folder of another user (one at a well-known place in /tmp)
-  std::string build;                            // one line
+  std::filesystem::path lock_folder;       // empty: the folder itself
+  std::uint64_t limit_bytes = 1ULL << 30;  // of all entries together
+  bool only_own = false;                   // refuse a folder of another user (one at a well-known place in /tmp)
+  std::string build;                       // one line
 };
 
 class DiskCache {

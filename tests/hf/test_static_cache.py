@@ -138,6 +138,31 @@ def test_explicit_compile_config(mode: str) -> None:
     assert compiled_graphs() == 1
 
 
+@pytest.mark.parametrize(
+    "config",
+    [CompileConfig(), CompileConfig(fullgraph=True, dynamic=False), CompileConfig(mode="max-autotune")],
+    ids=["default", "full", "mode"],
+)
+def test_compile_config_that_names_inductor(config: CompileConfig) -> None:
+    """What `CompileConfig` says if the user does not: Inductor with "reduce-overhead". The decode step still is one program of ours."""
+    assert config.backend == "inductor"
+    cpu_model, model = on_device("qwen3")
+    inputs = make_inputs("qwen3")
+    static = greedy(model, inputs, NEW_TOKENS, cache_implementation="static", compile_config=config)
+    assert torch.equal(static, greedy(cpu_model, inputs, NEW_TOKENS))
+    assert compiled_graphs() == 1
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral"])
+def test_sliding_and_hybrid_caches(name: str) -> None:
+    """Past the wrap-around of the window. The cache keeps its position as a Python number, so steps are compiled until Dynamo's limit."""
+    cpu_model, model = on_device(name)
+    inputs = make_inputs(name)
+    static = greedy(model, inputs, NEW_TOKENS, cache_implementation="static")
+    assert torch.equal(static, greedy(cpu_model, inputs, NEW_TOKENS))
+    assert 1 <= compiled_graphs() <= torch._dynamo.config.recompile_limit
+
+
 def test_chunked_prefill_goes_through_the_compiler() -> None:
     """Chunks of four tokens are compiled as well as the decode step; a second call compiles nothing."""
     cpu_model, model = on_device("qwen3")

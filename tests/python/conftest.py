@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 
@@ -16,12 +15,7 @@ DEVICE_VARIABLES = ("NEURON_", "SOFTNEURON_", "TORCH_NEURONX_", "TORCH_DEVICE_BA
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 
-# Programs compiled by tests are kept apart from the user's, and go with the session.
-_CACHE = tempfile.TemporaryDirectory(prefix="neuron-tests-")
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
-    os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"] = _CACHE.name
     if not hasattr(torch, "neuron") or not torch.neuron.is_available():
         pytest.exit("the device `neuron` is not available in this environment: build and install torch-neuronx first", returncode=3)
 
@@ -44,7 +38,7 @@ def run_python() -> RunPython:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(DEVICE_VARIABLES)}
         result = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
-            env=inherited | {"TORCH_NEURONX_NEFF_CACHE_DIR": _CACHE.name} | (env or {}),
+            env=inherited | {"TORCH_NEURONX_NEFF_CACHE_DIR": os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"]} | (env or {}),
             cwd=cwd,
             capture_output=True,
             text=True,

@@ -176,8 +176,10 @@ def test_no_compiler_of_the_machine_is_needed(run_python: Any) -> None:
 def test_inductor_on_the_host_is_left_alone(run_python: Any) -> None:
     run_python(
         """
-        import torch, torch._inductor.codegen.common as common
+        import sys, torch, torch._inductor.codegen.common as common
         common.init_backend_registration()
+        assert torch._functorch.config.fake_tensor_prefer_device_type is None
+        assert "torch_neuronx.neuron_dynamo_backend.backend" not in sys.modules
         assert common.get_scheduling_for_device("cpu").__module__.startswith("torch.")
         assert common.get_wrapper_codegen_for_device("cpu").supports_caching
         assert common.get_custom_backend_pass_for_device("neuron").uuid()  # caches of other devices stay on

@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from torch_neuronx import _library
 from torch_neuronx.metrics import get_dynamo_metrics, reset_dynamo_metrics
 from torch_neuronx.neuron import amp, memory, random
 from torch_neuronx.neuron.amp import get_amp_supported_dtype
@@ -69,7 +70,8 @@ def __getattr__(name: str) -> Any:
         return is_initialized()
     if name == "default_generators":
         return random.default_generators
-    if name == "Scheduling":  # Inductor asks for it when it compiles for the first time: the module registers the device with Inductor
+    if name == "Scheduling" and not _library.problem:
+        # Inductor asks for it when it compiles for the first time, for any device: the module registers this one.
         return importlib.import_module("torch_neuronx.neuron_dynamo_backend.inductor").Scheduling
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

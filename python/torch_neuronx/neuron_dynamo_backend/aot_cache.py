@@ -8,6 +8,7 @@ Its entries are what `torch.compiler.save_cache_artifacts()` returns.
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def is_wanted(gm: torch.fx.GraphModule) -> bool:
 @contextlib.contextmanager
 def enabled(settings: Settings) -> Iterator[None]:
     """Let AOTAutograd look for its result and store it while a graph is compiled; its compilers must be serializable ones."""
-    key = _Key(_C.build_identity(), _sources(), neuron.current_device(), settings.model_name)
+    switches = os.environ.get("SOFTNEURON_FUSE")
+    key = _Key(_C.build_identity(), _sources(), neuron.current_device(), settings.model_name, switches)
     # Bundled: the entry holds the programs themselves. The backward must be compiled with the forward, since they are one entry.
     with (
         torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),

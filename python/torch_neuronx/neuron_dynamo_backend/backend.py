@@ -11,8 +11,8 @@ import torch._inductor.config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException, exceptions_allowed_to_be_fallback
 from torch._functorch._aot_autograd.logging_utils import get_aot_compilation_context
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.output_code import OutputCode
 from torch.utils._python_dispatch import _disable_current_modes

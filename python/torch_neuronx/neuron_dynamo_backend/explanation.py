@@ -182,9 +182,11 @@ def _node_flops(node: torch.fx.Node) -> int:
         return 0
     value = node.meta["val"]
     try:
+        args: Any
+        kwargs: Any
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda used: used.meta.get("val"))
         if target is torch.ops.aten.linear.default:
-            return 2 * value.numel() * args[0].shape[-1]
+            return int(2 * value.numel() * args[0].shape[-1])
         formula = flop_registry.get(target.overloadpacket)
         return int(formula(*args, **kwargs, out_val=value)) if formula is not None else 0
     except Exception:  # a formula of another version, or sizes that have no number: a report must not break a compilation
@@ -285,7 +287,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
 
         return neuron(gm, example_inputs)
 
-    compiled = torch.compile(function, backend=anew, isolate_recompiles=True)
+    unpublished: dict[str, Any] = {"isolate_recompiles": True}  # how often the function was compiled before does not matter
+    compiled = torch.compile(function, backend=anew, **unpublished)
     with collect() as explanation, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         try:
             compiled(*args, **kwargs)

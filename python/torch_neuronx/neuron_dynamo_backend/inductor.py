@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_neuronx import _C
-from torch_neuronx.neuron_dynamo_backend import backend, shapes
+from torch_neuronx.neuron_dynamo_backend import device_interface, shapes
 from torch_neuronx.neuron_dynamo_backend.settings import Settings, warn_once
 
 _NO_GENERATOR = (
@@ -93,9 +93,11 @@ def _refuse_functionalization(written: list[torch.Tensor], read: list[torch.Tens
     raise NotImplementedError("softneuron::run_program stands in graphs of Inductor only")
 
 
-@torch.library.register_fake("softneuron::run_program", lib=_library)
 def _fake_results(written: list[torch.Tensor], read: list[torch.Tensor], program: int) -> list[torch.Tensor]:
     return _programs[program].examples()
+
+
+torch.library.register_fake("softneuron::run_program", _fake_results, lib=_library)
 
 
 def _undo_prims(graph: torch.fx.Graph) -> None:
@@ -151,6 +153,9 @@ class _ReplaceGraph(CustomGraphModulePass):
         shapes.reject_dynamic(examples)
         shapes.specialise(examples)
         _undo_prims(graph)
+        # Not above: the backend changes a setting of PyTorch when it is imported, and this module is imported for other devices too.
+        from torch_neuronx.neuron_dynamo_backend import backend
+
         with _disable_current_modes():
             code = backend.compile_graph(gm, examples, Settings(), "inductor")
         (output,) = graph.find_nodes(op="output")
@@ -185,5 +190,6 @@ class _ReplaceGraph(CustomGraphModulePass):
         gm.recompile()
 
 
+device_interface.register()
 register_backend_for_device("neuron", Scheduling, _Wrapper, device_custom_pass=_ReplaceGraph())
 register_device_op_overrides("neuron", CpuDeviceOpOverrides())

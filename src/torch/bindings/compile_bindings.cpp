@@ -139,8 +139,7 @@ CompiledGraph load_program(const std::string& name, const std::string& fingerpri
   HANDLE_TH_ERRORS
   std::vector<at::Tensor> tensors = tensors_from(constants);
   const py::gil_scoped_release no_gil;
-  return device::translate_errors(
-      [&] { return CompiledGraph(compile::load_program(name, fingerprint, text, std::move(tensors))); });
+  return device::translate_errors([&] { return CompiledGraph(compile::load_program(name, fingerprint, text, std::move(tensors))); });
   END_HANDLE_TH_ERRORS_PYBIND
 }
 

@@ -20,9 +20,8 @@ const c10::DispatchKeySet kModes({c10::DispatchKey::Python, c10::DispatchKey::Py
 
 // Fake tensors and other subclasses need their modes.
 bool has_subclass(const std::vector<c10::IValue>& inputs) {
-  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
-    return input.isTensor() && input.toTensor().key_set().has(c10::DispatchKey::Python);
-  });
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const c10::IValue& input) { return input.isTensor() && input.toTensor().key_set().has(c10::DispatchKey::Python); });
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ namespace neuron::compile {
 
 struct CompiledProgram {
   std::shared_ptr<const Executable> executable;
-  std::string fingerprint;  // the key of both caches, 32 hexadecimal digits: of the imported program, its constants and the device
-  bool was_cached = false;  // found in memory
-  bool was_stored = false;  // found in the cache folder (stored_programs.h)
+  std::string fingerprint;      // the key of both caches, 32 hexadecimal digits: of the imported program, its constants and the device
+  bool was_cached = false;      // found in memory
+  bool was_stored = false;      // found in the cache folder (stored_programs.h)
   std::int64_t lower_us = 0;    // fingerprint and passes
   std::int64_t compile_us = 0;  // reading or writing the cache folder, planning and preparing the steps; waiting for another thread
   int instruction_count = 0;

@@ -30,11 +30,11 @@ int find_build_id(dl_phdr_info* info, std::size_t /*size*/, void* result) {
   const auto here = reinterpret_cast<ElfW(Addr)>(&kHere);
   bool ours = false;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    const ElfW(Phdr) & segment = info->dlpi_phdr[i];
     ours = ours || (segment.p_type == PT_LOAD && here - (info->dlpi_addr + segment.p_vaddr) < segment.p_memsz);
   }
   for (int i = 0; ours && i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    const ElfW(Phdr) & segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_NOTE) {
       continue;
     }

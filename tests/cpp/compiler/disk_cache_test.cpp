@@ -1,19 +1,19 @@
 // The cache folder gives back what was stored or nothing, whatever stands in its files and whoever is killed; old entries go.
+#include "compiler/disk_cache.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "compiler/disk_cache.h"
 
 namespace neuron::compiler {
 namespace {

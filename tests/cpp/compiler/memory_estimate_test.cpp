@@ -1,7 +1,8 @@
 // Memory of a program from its shapes alone.
+#include "compiler/memory_estimate.h"
+
 #include <gtest/gtest.h>
 
-#include "compiler/memory_estimate.h"
 #include "compiler/parser.h"
 
 namespace neuron::compiler {
