@@ -66,10 +66,16 @@ def train(
     return model, optimizer, losses
 
 
-def assert_same_parameters(actual: torch.nn.Module, expected: torch.nn.Module) -> None:
-    """Distance of each parameter to the CPU's is at most 1e-5 of the parameter's norm."""
-    for (name, left), (_, right) in zip(actual.named_parameters(), expected.named_parameters(), strict=True):
-        assert (left.detach().cpu() - right.detach()).norm() <= 1e-5 * right.norm(), name
+def assert_as_near(actual: torch.nn.Module, cpu: torch.nn.Module, exact: torch.nn.Module) -> None:
+    """Distance of each parameter to the run in float64 is at most 3 times the CPU's own and 1e-5 of the parameter's norm.
+
+    Optimizers that divide by the size of a gradient make rounding errors of gradients near zero visible: the CPU's own distance is 7e-5 of
+    the norm with AdamW and 3e-3 with RMSprop.
+    """
+    for (name, ours), theirs, reference in zip(actual.named_parameters(), cpu.parameters(), exact.parameters(), strict=True):
+        reference = reference.detach()
+        distance, allowed = (ours.detach().cpu() - reference).norm(), (theirs.detach() - reference).norm()
+        assert distance <= 3 * allowed + 1e-5 * reference.norm(), name
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -77,8 +83,10 @@ def test_equal_to_cpu_after_ten_steps(name: str, device: str, indexed_device: to
     start = tiny_llama()
     model, optimizer, losses = train(device, OPTIMIZERS[name])
     cpu_model, _, cpu_losses = train("cpu", OPTIMIZERS[name])
-    assert losses == pytest.approx(cpu_losses, rel=1e-5)
-    assert_same_parameters(model, cpu_model)
+    exact, _, exact_losses = train("cpu", OPTIMIZERS[name], torch.float64)
+    assert_as_near(model, cpu_model, exact)
+    for ours, theirs, reference in zip(losses, cpu_losses, exact_losses, strict=True):
+        assert abs(ours - reference) <= 3 * abs(theirs - reference) + 1e-5 * reference
     moved = [not torch.equal(left.detach(), right.detach()) for left, right in zip(cpu_model.parameters(), start.parameters(), strict=True)]
     assert all(moved), "a parameter was not trained: this comparison proves nothing"
     state = [value for entry in optimizer.state.values() for value in entry.values() if isinstance(value, torch.Tensor) and value.dim() > 0]
@@ -90,7 +98,7 @@ def test_clipped_steps_equal_cpu(name: str, device: str) -> None:
     model, _, losses = train(device, OPTIMIZERS[name], clip=True)
     cpu_model, _, cpu_losses = train("cpu", OPTIMIZERS[name], clip=True)
     assert losses == pytest.approx(cpu_losses, rel=1e-5)
-    assert_same_parameters(model, cpu_model)
+    assert_as_near(model, cpu_model, train("cpu", OPTIMIZERS[name], torch.float64, clip=True)[0])
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw-fused"])
