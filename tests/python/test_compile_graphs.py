@@ -21,7 +21,7 @@ def rand(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def test_forward_runs_on_the_device() -> None:
-    result = check_against_eager(lambda x, w: torch.nn.functional.gelu(x @ w).softmax(-1), rand(4, 8), rand(8, 6))
+    result = check_against_eager(lambda x, w: torch.nn.functional.gelu(x @ w).softmax(-1), rand(4, 8), rand(8, 6), ulps=4)
     assert result.device == DEVICE
 
 
@@ -52,7 +52,7 @@ def test_every_kind_of_literal_argument() -> None:
             x * (1 + 0j),
         )
 
-    check_against_eager(function, rand(4, 6))
+    check_against_eager(function, rand(4, 6), ulps=4)
 
 
 def test_lists_of_tensors_in_and_out() -> None:
@@ -260,7 +260,7 @@ def test_autocast(inside: bool) -> None:
     else:
         with torch.autocast("neuron", dtype=torch.bfloat16):
             result = compile_neuron(product)(x, w)
-    assert_same(result, expected)
+    assert_same(result, expected, ulps=4)
 
 
 def test_module_with_buffers() -> None:
@@ -321,11 +321,12 @@ def test_nothing_runs_on_the_host() -> None:
     from torch_neuronx import clear_op_tracking, get_executed_ops
 
     x = rand(4, 4)
-    compiled = compile_neuron(lambda t: (t @ t).softmax(-1))
+    compiled = compile_neuron(lambda t: torch.cumsum(t @ t, 0).softmax(-1))
     compiled(x)
     clear_op_tracking()
     compiled(x)
-    assert {"aten::mm", "aten::_softmax"} <= set(get_executed_ops())
+    # The softmax is a region of our own, which asks no operator.
+    assert set(get_executed_ops()) == {"aten::mm", "aten::cumsum"}
     assert graph_count() == 1
 
 
