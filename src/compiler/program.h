@@ -48,8 +48,8 @@ struct Instruction {
   std::vector<Operand> operands;  // every argument of the schema, in its order, defaults filled in
   std::vector<ValueId> results;   // kNoValue for a result that nobody reads
   Effects effects;
-  std::string inplace_opcode;     // the variant that overwrites operand 0 with the result; empty if there is none
-  std::vector<ValueId> releases;  // values that are dead after this instruction (liveness.h)
+  std::string inplace_opcode;                   // the variant that overwrites operand 0 with the result; empty if there is none
+  std::vector<ValueId> releases;                // values that are dead after this instruction (liveness.h)
   std::optional<kernels::vector::Region> body;  // of kFused: operand i is its input i, result i its store i
 
   bool operator==(const Instruction&) const = default;

@@ -12,8 +12,8 @@ namespace {
 
 using kernels::vector::Access;
 using kernels::vector::Element;
-using kernels::vector::lane_of;
 using kernels::vector::Lane;
+using kernels::vector::lane_of;
 using kernels::vector::Node;
 using kernels::vector::Op;
 using kernels::vector::Region;
@@ -111,9 +111,8 @@ class RegionParser {
       if (text == "-inf") {
         return kernels::vector::Argument::of_number(-std::numeric_limits<double>::infinity());
       }
-      return text.find_first_of(".e") == std::string::npos
-                 ? kernels::vector::Argument::of_integer(std::strtoll(text.c_str(), nullptr, 10))
-                 : kernels::vector::Argument::of_number(std::strtod(text.c_str(), nullptr));
+      return text.find_first_of(".e") == std::string::npos ? kernels::vector::Argument::of_integer(std::strtoll(text.c_str(), nullptr, 10))
+                                                           : kernels::vector::Argument::of_number(std::strtod(text.c_str(), nullptr));
     }
     if (lexer_.take_if("inf")) {
       return kernels::vector::Argument::of_number(std::numeric_limits<double>::infinity());

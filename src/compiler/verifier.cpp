@@ -113,7 +113,8 @@ class Verifier {
       fail("the body has other numbers of tensors");
     }
     for (const auto& node : region.nodes) {
-      const ValueId id = node.op == kernels::vector::Op::kLoad ? operand_value(instruction, static_cast<std::size_t>(node.tensor)) : kNoValue;
+      const ValueId id =
+          node.op == kernels::vector::Op::kLoad ? operand_value(instruction, static_cast<std::size_t>(node.tensor)) : kNoValue;
       if (node.op == kernels::vector::Op::kLoad && (id == kNoValue || element_of(program_.type_of(id)) != node.type)) {
         fail("a load has another element type than its tensor");
       }

@@ -46,9 +46,16 @@ def _encoder_decoder(name: str) -> Architecture:
 
 def _opt() -> torch.nn.Module:
     config = tf.OPTConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=HIDDEN_SIZE, ffn_dim=128, num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=HIDDEN_SIZE,
-        max_position_embeddings=64, init_std=INITIALIZER_RANGE, **SPECIAL_TOKENS,
-    )  # fmt: skip
+        vocab_size=VOCAB_SIZE,
+        hidden_size=HIDDEN_SIZE,
+        ffn_dim=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=HIDDEN_SIZE,
+        max_position_embeddings=64,
+        init_std=INITIALIZER_RANGE,
+        **SPECIAL_TOKENS,
+    )
     return tf.OPTForCausalLM(config)
 
 
@@ -146,7 +153,9 @@ def test_compiled_bfloat16_is_as_good_as_the_cpu(name: str) -> None:
     assert_close_as_cpu(_result(model, _moved(inputs, torch.bfloat16)), cpu, reference)
 
 
-@pytest.mark.parametrize("name", [pytest.param("qwen3"), pytest.param("gpt2", marks=pytest.mark.extra), pytest.param("t5", marks=pytest.mark.extra)])
+@pytest.mark.parametrize(
+    "name", [pytest.param("qwen3"), pytest.param("gpt2", marks=pytest.mark.extra), pytest.param("t5", marks=pytest.mark.extra)]
+)
 def test_compiled_gradients_equal_eager(name: str) -> None:
     inputs = ARCHITECTURES[name].inputs()
     inputs["labels"] = inputs.get("decoder_input_ids", inputs["input_ids"])

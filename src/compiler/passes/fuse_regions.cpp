@@ -58,7 +58,7 @@ class Assembler {
     for (const RecipeNode& step : recipe.nodes) {
       Node node{step.op, step.type, {}, -1, {}};
       for (const RecipeArgument& argument : step.arguments) {
-        node.arguments.push_back(argument.node >= 0             ? kernels::vector::Argument::of(nodes[static_cast<std::size_t>(argument.node)])
+        node.arguments.push_back(argument.node >= 0 ? kernels::vector::Argument::of(nodes[static_cast<std::size_t>(argument.node)])
                                  : argument.value != kNoValue ? read(argument.value, iteration)
                                                               : argument.number);
       }
@@ -208,8 +208,8 @@ class Fuser {
   }
 
  private:
-  // Copies the instruction: others are still asked for what the views among them do. The order is that of reads through views, so a view that
-  // a lone copy reads may be missing yet.
+  // Copies the instruction: others are still asked for what the views among them do. The order is that of reads through views, so a view
+  // that a lone copy reads may be missing yet.
   void emit(std::size_t index) {
     if (emitted_[index]) {
       return;

@@ -7,7 +7,7 @@
 namespace neuron::compiler {
 namespace {
 
-constexpr std::size_t kLargestRegion = 96;   // nodes
+constexpr std::size_t kLargestRegion = 96;  // nodes
 constexpr std::size_t kMostDimensions = 6;
 
 }  // namespace
@@ -160,7 +160,9 @@ bool FusionGroups::merge(FusionGroup& into, const FusionGroup& other, std::vecto
     }
   }
   const auto is_last = [](const FusionGroup& group, int dim) { return dim + 1 == static_cast<int>(group.sizes.size()); };
-  const auto may_be_row = [&](const FusionGroup& group, int dim) { return is_last(group, dim) && (group.row_dim < 0 || group.row_dim == dim); };
+  const auto may_be_row = [&](const FusionGroup& group, int dim) {
+    return is_last(group, dim) && (group.row_dim < 0 || group.row_dim == dim);
+  };
   if (only_there.size() > 1 || only_here.size() > 1) {
     return false;
   }

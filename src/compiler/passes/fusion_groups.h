@@ -49,8 +49,8 @@ class FusionGroups {
   FusionGroup start(std::size_t instruction) const;
   void place(std::size_t instruction);
   // The reader's dimensions for those of the group that makes the operand; nothing if they do not correspond.
-  std::optional<std::vector<int>> correspondence(const FusionGroup& reader, std::size_t instruction, ValueId operand, const FusionGroup& group,
-                                                 const Source& source) const;
+  std::optional<std::vector<int>> correspondence(const FusionGroup& reader, std::size_t instruction, ValueId operand,
+                                                 const FusionGroup& group, const Source& source) const;
   bool merge(FusionGroup& into, const FusionGroup& other, std::vector<int> map) const;
 
   const Program& program_;

@@ -24,15 +24,27 @@ struct Entry {
 
 // Float results; integers are cast to float32 first.
 constexpr std::array kFloatFunctions{
-    Entry{"aten::exp", Op::kExp},     Entry{"aten::log", Op::kLog},         Entry{"aten::sqrt", Op::kSqrt},   Entry{"aten::rsqrt", Op::kRsqrt},
-    Entry{"aten::reciprocal", Op::kReciprocal}, Entry{"aten::tanh", Op::kTanh}, Entry{"aten::sigmoid", Op::kSigmoid},
-    Entry{"aten::silu", Op::kSilu},   Entry{"aten::erf", Op::kErf},         Entry{"aten::sin", Op::kSin},     Entry{"aten::cos", Op::kCos},
-    Entry{"aten::exp2", Op::kExp2},   Entry{"aten::log2", Op::kLog2},       Entry{"aten::log1p", Op::kLog1p}, Entry{"aten::expm1", Op::kExpm1},
+    Entry{"aten::exp", Op::kExp},
+    Entry{"aten::log", Op::kLog},
+    Entry{"aten::sqrt", Op::kSqrt},
+    Entry{"aten::rsqrt", Op::kRsqrt},
+    Entry{"aten::reciprocal", Op::kReciprocal},
+    Entry{"aten::tanh", Op::kTanh},
+    Entry{"aten::sigmoid", Op::kSigmoid},
+    Entry{"aten::silu", Op::kSilu},
+    Entry{"aten::erf", Op::kErf},
+    Entry{"aten::sin", Op::kSin},
+    Entry{"aten::cos", Op::kCos},
+    Entry{"aten::exp2", Op::kExp2},
+    Entry{"aten::log2", Op::kLog2},
+    Entry{"aten::log1p", Op::kLog1p},
+    Entry{"aten::expm1", Op::kExpm1},
 };
 // Results of the operand's type.
 constexpr std::array kSameType{
-    Entry{"aten::neg", Op::kNegate}, Entry{"aten::abs", Op::kAbs},   Entry{"aten::relu", Op::kRelu},      Entry{"aten::floor", Op::kFloor},
-    Entry{"aten::ceil", Op::kCeil},  Entry{"aten::round", Op::kRound}, Entry{"aten::trunc", Op::kTruncate}, Entry{"aten::sign", Op::kSign},
+    Entry{"aten::neg", Op::kNegate},     Entry{"aten::abs", Op::kAbs},   Entry{"aten::relu", Op::kRelu},
+    Entry{"aten::floor", Op::kFloor},    Entry{"aten::ceil", Op::kCeil}, Entry{"aten::round", Op::kRound},
+    Entry{"aten::trunc", Op::kTruncate}, Entry{"aten::sign", Op::kSign},
 };
 // Casts and copies of operand 0.
 constexpr std::array<std::string_view, 3> kCopies{"aten::_to_copy", "aten::clone", "prims::convert_element_type"};
@@ -43,14 +55,14 @@ constexpr std::array kGradients{
     Entry{"aten::sigmoid_backward", Op::kSigmoidBackward},
 };
 // A Python number is rounded to the tensor's type before a sum, and taken as it is by products.
-constexpr std::array kSums{Entry{"aten::add.Tensor", Op::kAdd}, Entry{"aten::add.Scalar", Op::kAdd}, Entry{"aten::sub.Tensor", Op::kSubtract},
-                           Entry{"aten::sub.Scalar", Op::kSubtract}};
-constexpr std::array kProducts{Entry{"aten::mul.Tensor", Op::kMultiply}, Entry{"aten::mul.Scalar", Op::kMultiply}, Entry{"aten::div.Tensor", Op::kDivide},
-                               Entry{"aten::div.Scalar", Op::kDivide}};
+constexpr std::array kSums{Entry{"aten::add.Tensor", Op::kAdd}, Entry{"aten::add.Scalar", Op::kAdd},
+                           Entry{"aten::sub.Tensor", Op::kSubtract}, Entry{"aten::sub.Scalar", Op::kSubtract}};
+constexpr std::array kProducts{Entry{"aten::mul.Tensor", Op::kMultiply}, Entry{"aten::mul.Scalar", Op::kMultiply},
+                               Entry{"aten::div.Tensor", Op::kDivide}, Entry{"aten::div.Scalar", Op::kDivide}};
 constexpr std::array kExtrema{Entry{"aten::maximum", Op::kMaximum}, Entry{"aten::minimum", Op::kMinimum}};
 constexpr std::array kComparisons{
-    Entry{"aten::eq", Op::kEqual}, Entry{"aten::ne", Op::kNotEqual}, Entry{"aten::lt", Op::kLess},
-    Entry{"aten::le", Op::kLessEqual}, Entry{"aten::gt", Op::kGreater}, Entry{"aten::ge", Op::kGreaterEqual},
+    Entry{"aten::eq", Op::kEqual},     Entry{"aten::ne", Op::kNotEqual}, Entry{"aten::lt", Op::kLess},
+    Entry{"aten::le", Op::kLessEqual}, Entry{"aten::gt", Op::kGreater},  Entry{"aten::ge", Op::kGreaterEqual},
 };
 constexpr std::array kBits{
     Entry{"aten::bitwise_and.Tensor", Op::kAnd}, Entry{"aten::bitwise_or.Tensor", Op::kOr}, Entry{"aten::bitwise_xor.Tensor", Op::kXor},
@@ -233,7 +245,8 @@ bool build_special(const std::string& opcode, RecipeBuilder& b) {
   if (opcode == "aten::gelu") return build_gelu(b, 1, Op::kGelu, Op::kGeluTanh);
   if (opcode == "aten::gelu_backward") return build_gelu(b, 2, Op::kGeluBackward, Op::kGeluTanhBackward);
   if (opcode.starts_with("aten::arange")) return build_arange(b, opcode);
-  if (opcode == "aten::where.self" || opcode == "aten::where.ScalarSelf" || opcode == "aten::where.ScalarOther") return build_where(b, 0, 1, 2);
+  if (opcode == "aten::where.self" || opcode == "aten::where.ScalarSelf" || opcode == "aten::where.ScalarOther")
+    return build_where(b, 0, 1, 2);
   if (opcode == "aten::masked_fill.Scalar" || opcode == "aten::masked_fill.Tensor") return build_where(b, 1, 2, 0);
   if (opcode == "aten::rsub.Scalar" && is_float(type) && is_one(b.operand(2))) {
     b.give(b.add(Op::kSubtract, type, {b.as(1, type), b.as(0, type)}), type);
@@ -334,7 +347,8 @@ double round_number(double value, Element type) {
 
 // Plain tensors of the device, dense where they are results, and something to do.
 bool is_plain(const Program& program, const Instruction& instruction) {
-  if (!instruction.effects.writes.empty() || !instruction.effects.views.empty() || instruction.effects.ordered || instruction.results.empty()) {
+  if (!instruction.effects.writes.empty() || !instruction.effects.views.empty() || instruction.effects.ordered ||
+      instruction.results.empty()) {
     return false;
   }
   const Place* place = nullptr;

@@ -1,4 +1,5 @@
-// How an operator of ATen is computed inside a fused region: a few nodes, with the rounding points that the operator has when it runs alone.
+// How an operator of ATen is computed inside a fused region: a few nodes, with the rounding points that the operator has when it runs
+// alone.
 #pragma once
 
 #include <optional>
@@ -32,8 +33,8 @@ struct Recipe {
   std::vector<int> results;  // node of each result
 };
 
-// Nothing if the instruction is no element-wise operator, reduction over the last dimension, or composition of these, or if its operands are
-// not plain tensors of the device.
+// Nothing if the instruction is no element-wise operator, reduction over the last dimension, or composition of these, or if its operands
+// are not plain tensors of the device.
 std::optional<Recipe> recipe_of(const Program& program, const Instruction& instruction);
 
 // The number that a value is filled with if the instruction makes such a tensor (full, scalar_tensor, zeros, ones).

@@ -8,9 +8,7 @@ using kernels::vector::Element;
 using kernels::vector::Op;
 
 Element wide(Element type) { return type == Element::kF64 ? Element::kF64 : Element::kF32; }
-bool is_float(Element type) {
-  return type == Element::kF32 || type == Element::kBF16 || type == Element::kF16 || type == Element::kF64;
-}
+bool is_float(Element type) { return type == Element::kF32 || type == Element::kBF16 || type == Element::kF16 || type == Element::kF64; }
 
 // Whether the argument names the last of `rank` dimensions, alone.
 bool is_last(const Argument& argument, std::size_t rank) {

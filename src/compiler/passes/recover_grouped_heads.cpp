@@ -18,7 +18,8 @@ const Instruction* definition(const Program& program, ValueId id) {
 // The tensor [b, h, s, d] whose heads `repeated` [b, h * r, s, d] repeats r times each, or kNoValue.
 ValueId before_repetition(const Program& program, ValueId repeated) {
   const Instruction* reshape = definition(program, repeated);
-  if (reshape == nullptr || (reshape->opcode != "aten::_unsafe_view" && reshape->opcode != "aten::view" && reshape->opcode != "aten::reshape")) {
+  if (reshape == nullptr ||
+      (reshape->opcode != "aten::_unsafe_view" && reshape->opcode != "aten::view" && reshape->opcode != "aten::reshape")) {
     return kNoValue;
   }
   const Instruction* clone = definition(program, operand_value(*reshape, 0));
@@ -32,9 +33,9 @@ ValueId before_repetition(const Program& program, ValueId repeated) {
   const auto& few = program.type_of(heads).tensor.sizes;
   const auto& many = program.type_of(repeated).tensor.sizes;
   const auto& expanded = program.type_of(expand->results[0]).tensor.sizes;
-  const bool matches = few.size() == 4 && many.size() == 4 && expanded.size() == 5 && few[0] == many[0] && few[2] == many[2] && few[3] == many[3] &&
-                       expanded[0] == few[0] && expanded[1] == few[1] && expanded[3] == few[2] && expanded[4] == few[3] &&
-                       many[1] == few[1] * expanded[2] && program.type_of(insert->results[0]).tensor.sizes[2] == 1;
+  const bool matches = few.size() == 4 && many.size() == 4 && expanded.size() == 5 && few[0] == many[0] && few[2] == many[2] &&
+                       few[3] == many[3] && expanded[0] == few[0] && expanded[1] == few[1] && expanded[3] == few[2] &&
+                       expanded[4] == few[3] && many[1] == few[1] * expanded[2] && program.type_of(insert->results[0]).tensor.sizes[2] == 1;
   return matches ? heads : kNoValue;
 }
 

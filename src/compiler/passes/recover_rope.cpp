@@ -76,8 +76,9 @@ class RopeFinder {
 
   bool is_plain(ValueId id) const {
     const auto element = element_of(program_.type_of(id));
-    return element && (*element == kernels::vector::Element::kF32 || *element == kernels::vector::Element::kBF16 ||
-                       *element == kernels::vector::Element::kF16) &&
+    return element &&
+           (*element == kernels::vector::Element::kF32 || *element == kernels::vector::Element::kBF16 ||
+            *element == kernels::vector::Element::kF16) &&
            program_.type_of(id).tensor.element_count() > 0;
   }
 
@@ -103,8 +104,8 @@ class RopeFinder {
     }
     const ValueId base = operand_value(*upper, 0);
     const bool matches = is_plain(base) && program_.type_of(base).tensor.sizes == sizes &&
-                         program_.type_of(base).tensor.scalar == program_.type_of(result).tensor.scalar && names_half(*upper, 1, sizes, true) &&
-                         names_half(*lower, 1, sizes, false);
+                         program_.type_of(base).tensor.scalar == program_.type_of(result).tensor.scalar &&
+                         names_half(*upper, 1, sizes, true) && names_half(*lower, 1, sizes, false);
     return matches ? std::optional(base) : std::nullopt;
   }
 
@@ -137,7 +138,8 @@ class RopeFinder {
   // The rotation reads later than the slices' readers did.
   bool is_unchanged_before(ValueId value, std::size_t reader) const {
     const int defined = definitions_[static_cast<std::size_t>(value)];
-    return !is_written_between(program_, aliases_, value, defined < 0 ? static_cast<std::size_t>(-1) : static_cast<std::size_t>(defined), reader);
+    return !is_written_between(program_, aliases_, value, defined < 0 ? static_cast<std::size_t>(-1) : static_cast<std::size_t>(defined),
+                               reader);
   }
 
   Program& program_;

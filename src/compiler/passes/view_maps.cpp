@@ -12,10 +12,10 @@ namespace neuron::compiler {
 namespace {
 
 // Views of which the result's type says everything but the offset, which stays.
-constexpr std::array<std::string_view, 16> kPlainViews{
-    "aten::view",    "aten::_unsafe_view", "aten::unsqueeze",    "aten::squeeze", "aten::squeeze.dim",    "aten::squeeze.dims",
-    "aten::expand",  "aten::permute",      "aten::t",            "aten::alias",   "aten::transpose.int",  "aten::detach",
-    "aten::reshape", "aten::lift_fresh",   "aten::_reshape_alias", "aten::view_as"};
+constexpr std::array<std::string_view, 16> kPlainViews{"aten::view",        "aten::_unsafe_view", "aten::unsqueeze",      "aten::squeeze",
+                                                       "aten::squeeze.dim", "aten::squeeze.dims", "aten::expand",         "aten::permute",
+                                                       "aten::t",           "aten::alias",        "aten::transpose.int",  "aten::detach",
+                                                       "aten::reshape",     "aten::lift_fresh",   "aten::_reshape_alias", "aten::view_as"};
 
 bool is_plain(const Instruction& view) { return std::find(kPlainViews.begin(), kPlainViews.end(), view.opcode) != kPlainViews.end(); }
 
@@ -102,7 +102,8 @@ const Instruction* ViewMaps::definition(ValueId value) const {
 bool ViewMaps::is_view(const Instruction& instruction) {
   return instruction.effects.writes.empty() && !instruction.effects.ordered && instruction.results.size() == 1 &&
          instruction.effects.views == std::vector<int>{0} && operand_value(instruction, 0) != kNoValue &&
-         (is_plain(instruction) || instruction.opcode == kView || instruction.opcode == "aten::slice.Tensor" || instruction.opcode == "aten::select.int");
+         (is_plain(instruction) || instruction.opcode == kView || instruction.opcode == "aten::slice.Tensor" ||
+          instruction.opcode == "aten::select.int");
 }
 
 std::optional<ViewMaps::Step> ViewMaps::step(ValueId view) const {

@@ -188,8 +188,8 @@ constexpr bool offers() {
   if constexpr (is_source(op) || is_reduction(op) || is_rotation(op) || op == Op::kCopy) {
     return false;
   } else if constexpr (std::is_integral_v<T>) {
-    return op == Op::kNegate || op == Op::kAbs || op == Op::kSign || op == Op::kSquare || op == Op::kCube || op == Op::kRelu || op == Op::kNot ||
-           (op >= Op::kAdd && op <= Op::kXor && op != Op::kDivide && op != Op::kPow) || op == Op::kWhere;
+    return op == Op::kNegate || op == Op::kAbs || op == Op::kSign || op == Op::kSquare || op == Op::kCube || op == Op::kRelu ||
+           op == Op::kNot || (op >= Op::kAdd && op <= Op::kXor && op != Op::kDivide && op != Op::kPow) || op == Op::kWhere;
   } else {
     return is_f32<T> || op != Op::kMultiplyAdd;
   }

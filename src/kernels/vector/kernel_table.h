@@ -37,7 +37,7 @@ struct KernelTable {
   ReduceKernel amax[kLaneCount] = {};
   ReduceKernel amin[kLaneCount] = {};
   IotaKernel iota = nullptr;
-  ElementKernel rotate_half = nullptr;       // a whole row
+  ElementKernel rotate_half = nullptr;  // a whole row
   ElementKernel rotate_half_back = nullptr;
 };
 

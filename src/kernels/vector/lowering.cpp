@@ -14,13 +14,14 @@
 namespace neuron::kernels::vector {
 namespace {
 
-constexpr std::int64_t kChunk = 1024;      // elements: a float32 register of 4 KiB, ten of them fit the first-level cache
+constexpr std::int64_t kChunk = 1024;        // elements: a float32 register of 4 KiB, ten of them fit the first-level cache
 constexpr std::int64_t kTile = 16 * kChunk;  // of a long row, where no step needs the row as a whole
 constexpr std::int64_t kAlignment = 64;
-constexpr int kCheapCost = 4;              // operations that are repeated rather than kept for another phase
+constexpr int kCheapCost = 4;  // operations that are repeated rather than kept for another phase
 
 bool needs_rows(const Region& region) {
-  return std::any_of(region.nodes.begin(), region.nodes.end(), [](const Node& node) { return is_reduction(node.op) || is_rotation(node.op); });
+  return std::any_of(region.nodes.begin(), region.nodes.end(),
+                     [](const Node& node) { return is_reduction(node.op) || is_rotation(node.op); });
 }
 
 bool keeps_value(Element from, Element to) {
@@ -33,7 +34,9 @@ bool keeps_value(Element from, Element to) {
   return lane_of(from) == Lane::kInteger && from != Element::kI64 && size_of(from) < size_of(to);
 }
 
-bool needs_rounding(Element type) { return type != Element::kF32 && type != Element::kF64 && type != Element::kI64 && type != Element::kBool; }
+bool needs_rounding(Element type) {
+  return type != Element::kF32 && type != Element::kF64 && type != Element::kI64 && type != Element::kBool;
+}
 
 }  // namespace
 
@@ -70,11 +73,11 @@ class Lowering {
 
  private:
   struct Facts {
-    bool row = false;     // one value per row
+    bool row = false;  // one value per row
     bool used = false;
-    bool kept = false;    // in a buffer, for a later phase
-    int phase = 0;        // the sweep in which it can be computed
-    int available = 0;    // the sweep in which others can read it
+    bool kept = false;  // in a buffer, for a later phase
+    int phase = 0;      // the sweep in which it can be computed
+    int available = 0;  // the sweep in which others can read it
     int uses = 0;
   };
 
@@ -438,7 +441,8 @@ class Lowering {
         continue;
       }
       const Node& product = node(factor.node);
-      Node joined{Op::kMultiplyAdd, n.type, {product.arguments[0], product.arguments[1], n.arguments[static_cast<std::size_t>(1 - side)]}, -1, {}};
+      Node joined{
+          Op::kMultiplyAdd, n.type, {product.arguments[0], product.arguments[1], n.arguments[static_cast<std::size_t>(1 - side)]}, -1, {}};
       return emit_node(joined, facts(index).row, n.type);
     }
     return std::nullopt;

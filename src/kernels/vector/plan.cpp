@@ -9,7 +9,7 @@ namespace neuron::kernels::vector {
 struct Plan::Block {
   void* const* tensors;
   std::byte* scratch;
-  std::int64_t row = 0;     // the first
+  std::int64_t row = 0;  // the first
   std::int64_t rows = 1;
   std::int64_t column = 0;  // the first
   std::int64_t columns = 0;

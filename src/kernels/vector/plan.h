@@ -1,7 +1,7 @@
 // A region made executable: steps over chunks that stay in the first-level cache.
 //
-// Rows are the lines along the region's last dimension. Where they are short, a unit of work is a block of whole rows; where they are long, it
-// is one row (or, if no step needs the row as a whole, a tile of it) that is worked off in chunks. A reduction over a long row ends a
+// Rows are the lines along the region's last dimension. Where they are short, a unit of work is a block of whole rows; where they are long,
+// it is one row (or, if no step needs the row as a whole, a tile of it) that is worked off in chunks. A reduction over a long row ends a
 // *phase*: what depends on it runs in another sweep over the row, which loads its operands again or finds what was kept in a buffer.
 //
 // Steps work on vector registers (one element per element of the chunk), row registers (one per row) and numbers. Loads of float32, float64
@@ -36,16 +36,16 @@ struct Ref {
 
 struct Step {
   enum class Kind : std::uint8_t {
-    kLoad,        // memory to vector
-    kBind,        // the vector is the memory
-    kLoadRows,    // one element of each row to a row register
+    kLoad,      // memory to vector
+    kBind,      // the vector is the memory
+    kLoadRows,  // one element of each row to a row register
     kIota,
     kIotaRows,
-    kStore,       // vector to memory
+    kStore,  // vector to memory
     kStoreRows,
-    kElements,    // vectors, rows and numbers to a vector
-    kElementRows, // rows and numbers to a row register
-    kSpread,      // a row register to a vector
+    kElements,     // vectors, rows and numbers to a vector
+    kElementRows,  // rows and numbers to a row register
+    kSpread,       // a row register to a vector
     kReduce,
     kRotate,
   };
@@ -71,8 +71,8 @@ class Plan {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   std::size_t step_count() const;
 
-  // Does the units [first, last). `tensors`: pointers to the element at offset 0 of each input, then of each result. `scratch`: scratch_bytes()
-  // bytes aligned to 64, not shared with another thread.
+  // Does the units [first, last). `tensors`: pointers to the element at offset 0 of each input, then of each result. `scratch`:
+  // scratch_bytes() bytes aligned to 64, not shared with another thread.
   void run(void* const* tensors, std::int64_t first, std::int64_t last, std::byte* scratch) const;
 
  private:
@@ -96,11 +96,11 @@ class Plan {
 
   const KernelTable* table_;
   std::vector<std::int64_t> outer_sizes_;
-  std::int64_t row_size_ = 1;      // elements of a row
+  std::int64_t row_size_ = 1;  // elements of a row
   std::int64_t row_count_ = 1;
   std::int64_t rows_per_block_ = 1;
-  std::int64_t tile_ = 0;          // elements of a row that a unit does; row_size_ where rows are whole
-  std::int64_t chunk_ = 0;         // elements of a row per sweep of the steps
+  std::int64_t tile_ = 0;   // elements of a row that a unit does; row_size_ where rows are whole
+  std::int64_t chunk_ = 0;  // elements of a row per sweep of the steps
   std::int64_t tiles_per_row_ = 1;
   std::int64_t units_ = 0;
   std::int64_t unit_elements_ = 0;

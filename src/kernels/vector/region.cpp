@@ -9,12 +9,66 @@ namespace neuron::kernels::vector {
 namespace {
 
 constexpr std::array<std::string_view, kOpCount> kOpNames{
-    "load",     "iota",  "cast",  "neg",   "abs",      "exp",           "log",           "sqrt",           "rsqrt",         "reciprocal",
-    "tanh",     "sigmoid", "silu", "gelu", "gelu_tanh", "erf",          "sin",           "cos",            "relu",          "floor",
-    "ceil",     "round", "trunc", "sign",  "isnan",    "not",           "exp2",          "log2",           "log1p",         "expm1",
-    "square",   "cube",  "add",   "sub",   "mul",      "div",           "maximum",       "minimum",        "pow",           "eq",
-    "ne",       "lt",    "le",    "gt",    "ge",       "and",           "or",            "xor",            "silu_backward", "gelu_backward",
-    "gelu_tanh_backward", "tanh_backward", "sigmoid_backward", "where", "mul_add", "sum", "amax", "amin", "rotate_half", "rotate_half_back",
+    "load",
+    "iota",
+    "cast",
+    "neg",
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "tanh",
+    "sigmoid",
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "erf",
+    "sin",
+    "cos",
+    "relu",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "sign",
+    "isnan",
+    "not",
+    "exp2",
+    "log2",
+    "log1p",
+    "expm1",
+    "square",
+    "cube",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "pow",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "xor",
+    "silu_backward",
+    "gelu_backward",
+    "gelu_tanh_backward",
+    "tanh_backward",
+    "sigmoid_backward",
+    "where",
+    "mul_add",
+    "sum",
+    "amax",
+    "amin",
+    "rotate_half",
+    "rotate_half_back",
 };
 static_assert(kOpNames.back() == "rotate_half_back");
 constexpr std::array<std::string_view, kElementCount> kElementNames{"f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1"};
@@ -69,14 +123,15 @@ void check(const Region& region) {
   for (std::size_t i = 0; i < region.nodes.size(); ++i) {
     const Node& node = region.nodes[i];
     const std::string name(name_of(node.op));
-    require(static_cast<int>(node.arguments.size()) == arity_of(node.op), name + " takes " + std::to_string(arity_of(node.op)) + " arguments");
+    require(static_cast<int>(node.arguments.size()) == arity_of(node.op),
+            name + " takes " + std::to_string(arity_of(node.op)) + " arguments");
     for (const Argument& argument : node.arguments) {
       require(argument.node < static_cast<int>(i), name + " reads a node that does not precede it");
     }
     check_lanes(region, node);
     if (is_source(node.op)) {
-      require(node.access.strides.size() == rank, name + " has " + std::to_string(node.access.strides.size()) + " strides in " +
-                                                      std::to_string(rank) + " dimensions");
+      require(node.access.strides.size() == rank,
+              name + " has " + std::to_string(node.access.strides.size()) + " strides in " + std::to_string(rank) + " dimensions");
     }
     if (node.op == Op::kLoad) {
       require(node.tensor >= 0 && node.tensor < region.inputs, "load of tensor " + std::to_string(node.tensor));

@@ -1,8 +1,9 @@
-// A fused region: a graph of element-wise operations and reductions over the last dimension, which the interpreter computes in one pass over
-// memory. Plain data; plan.h makes it executable. The compiler builds regions, prints them and reads them back (compiler/region_text.h).
+// A fused region: a graph of element-wise operations and reductions over the last dimension, which the interpreter computes in one pass
+// over memory. Plain data; plan.h makes it executable. The compiler builds regions, prints them and reads them back
+// (compiler/region_text.h).
 //
-// Numbers: float32, bfloat16, float16 and bool live in float32 registers, float64 in double, integers in int64. A node's result is rounded to
-// its element type (bool is 0 or 1, integers wrap), so a region rounds where the single operators would.
+// Numbers: float32, bfloat16, float16 and bool live in float32 registers, float64 in double, integers in int64. A node's result is rounded
+// to its element type (bool is 0 or 1, integers wrap), so a region rounds where the single operators would.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +54,9 @@ constexpr int size_of(Element element) {
 constexpr int size_of(Lane lane) { return lane == Lane::kFloat ? 4 : 8; }
 
 enum class Op : std::uint8_t {
-  kLoad,   // of the region's tensor number `tensor`
-  kIota,   // the access' offset plus stride times position: an integer that counts elements
-  kCopy,   // casts to the node's type
+  kLoad,  // of the region's tensor number `tensor`
+  kIota,  // the access' offset plus stride times position: an integer that counts elements
+  kCopy,  // casts to the node's type
   kNegate,
   kAbs,
   kExp,
@@ -143,8 +144,8 @@ struct Access {
 // An earlier node, or a number.
 struct Argument {
   int node = -1;
-  double number = 0;          // for float lanes and double lanes
-  std::int64_t integer = 0;   // for integer lanes
+  double number = 0;         // for float lanes and double lanes
+  std::int64_t integer = 0;  // for integer lanes
 
   static Argument of(int node) { return {node, 0, 0}; }
   static Argument of_number(double number) { return {-1, number, 0}; }

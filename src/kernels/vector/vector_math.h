@@ -1,6 +1,7 @@
 // Float32 functions without branches, which the compiler turns into vector code. Included once per instruction set, inside the kernels'
 // translation units only. Polynomials are Chebyshev fits of ours; errors against the exact value, measured by
-// tests/cpp/kernels/vector_math_test.cpp: exp, log, sin, cos, tanh below 1.6 ulp, erf below 2.5 (1.5 more without fused multiply-add), with the limits at infinity, NaN and denormals.
+// tests/cpp/kernels/vector_math_test.cpp: exp, log, sin, cos, tanh below 1.6 ulp, erf below 2.5 (1.5 more without fused multiply-add), with
+// the limits at infinity, NaN and denormals.
 #pragma once
 
 #include <bit>
@@ -60,8 +61,8 @@ inline float log_f32(float x) {
   const std::int32_t bits = std::bit_cast<std::int32_t>(scaled) - kRootHalf;
   const float e = static_cast<float>(bits >> 23) - (small ? 23.0F : 0.0F);
   const float f = std::bit_cast<float>((bits & 0x007fffff) + kRootHalf) - 1.0F;
-  const float q = horner(f, 0.333333313F, -0.24999997F, 0.200007156F, -0.166678026F, 0.142490581F, -0.124256872F, 0.116854198F, -0.114797339F,
-                         0.0697161183F);
+  const float q = horner(f, 0.333333313F, -0.24999997F, 0.200007156F, -0.166678026F, 0.142490581F, -0.124256872F, 0.116854198F,
+                         -0.114797339F, 0.0697161183F);
   const float tail = multiply_add(f * f, multiply_add(f, q, -0.5F), e * 0.00174093055995F);
   const float result = multiply_add(e, 0.69140625F, f + tail);
   const float infinity = std::numeric_limits<float>::infinity();
@@ -85,11 +86,11 @@ inline float tanh_f32(float x) {
 inline float erf_f32(float x) {
   const float a = x < 0.0F ? -x : x;
   const float z = x * x;
-  const float near_zero =
-      multiply_add(x, horner(z, 0.128379167F, -0.37612626F, 0.112835944F, -0.0268542115F, 0.00518908724F, -0.00080168643F, 7.87587487e-05F), x);
+  const float near_zero = multiply_add(
+      x, horner(z, 0.128379167F, -0.37612626F, 0.112835944F, -0.0268542115F, 0.00518908724F, -0.00080168643F, 7.87587487e-05F), x);
   const float b = a > 4.1F ? 4.1F : a;
-  const float log_erfc = horner(b, 0.000297937455F, -1.1301415F, -0.631987095F, -0.10992448F, 0.0263302755F, -0.00472672516F, 0.000589598902F,
-                                -4.51810156e-05F, 1.59170622e-06F);
+  const float log_erfc = horner(b, 0.000297937455F, -1.1301415F, -0.631987095F, -0.10992448F, 0.0263302755F, -0.00472672516F,
+                                0.000589598902F, -4.51810156e-05F, 1.59170622e-06F);
   const float far = with_sign(1.0F - exp_f32(log_erfc), x);
   return a < 1.0F ? near_zero : (x != x ? x : far);
 }
@@ -109,9 +110,11 @@ inline float sine_f32(float x, std::int64_t quarter) {
   const double r = multiply_add(n, -6.0771005065061926015e-11, multiply_add(n, -0x1.921fb544p+0, static_cast<double>(x)));
   const std::int64_t k = std::bit_cast<std::int64_t>(shifted) + quarter;  // the shift's own low bits are 0
   const double z = r * r;
-  const double sine = multiply_add(r * z, horner(z, -0.16666666663741367, 0.00833333183062943, -0.00019840063040804117, 2.7246868722877944e-06), r);
-  const double cosine = multiply_add(
-      z * z, horner(z, 0.04166666666422613, -0.0013888887635227975, 2.4800580601354642e-05, -2.7298407652795173e-07), multiply_add(z, -0.5, 1.0));
+  const double sine =
+      multiply_add(r * z, horner(z, -0.16666666663741367, 0.00833333183062943, -0.00019840063040804117, 2.7246868722877944e-06), r);
+  const double cosine =
+      multiply_add(z * z, horner(z, 0.04166666666422613, -0.0013888887635227975, 2.4800580601354642e-05, -2.7298407652795173e-07),
+                   multiply_add(z, -0.5, 1.0));
   const double magnitude = (k & 1) != 0 ? cosine : sine;
   return static_cast<float>((k & 2) != 0 ? -magnitude : magnitude);
 }

@@ -2,8 +2,8 @@
 //
 // `run` knows nothing of Python (but for steps that call into it) and never looks at the graph again. Each step pushes its arguments on a
 // stack, calls the operator below autograd, and moves the results into their slots. An argument that dies there is moved, not copied, so
-// its memory is free for the next allocation as soon as the operator is done with it. Fused regions and plain views need no dispatcher: they
-// take tensors from the slots and put tensors there (fused_call.h, view_call.h). Safe to run from several threads at once.
+// its memory is free for the next allocation as soon as the operator is done with it. Fused regions and plain views need no dispatcher:
+// they take tensors from the slots and put tensors there (fused_call.h, view_call.h). Safe to run from several threads at once.
 //
 // Views whose memory the caller reaches in two ways (a result that is a view of an input or of another result) are made with autograd's
 // view tracking on: they must share a version counter, or autograd would not notice that a write to one changes what it saved of the other.

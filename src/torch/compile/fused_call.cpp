@@ -48,7 +48,8 @@ std::byte* scratch(std::size_t bytes) {
 }  // namespace
 
 FusedCall::FusedCall(const compiler::Program& program, const compiler::Instruction& instruction)
-    : core_(static_cast<c10::DeviceIndex>(std::max(0, program.type_of(instruction.results[0]).tensor.place.index))), plan_(*instruction.body) {
+    : core_(static_cast<c10::DeviceIndex>(std::max(0, program.type_of(instruction.results[0]).tensor.place.index))),
+      plan_(*instruction.body) {
   for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
     operands_.push_back(compiler::operand_value(instruction, i));
     inputs_.push_back(layout_of(program.type_of(operands_.back())));

@@ -18,7 +18,8 @@ std::optional<ViewCall> ViewCall::make(const compiler::Program& program, const c
   const compiler::Type& base = program.type_of(call.operand_);
   const compiler::Type& view = program.type_of(instruction.results[0]);
   const auto offset = compiler::ViewMaps::offset_of(program, instruction);
-  if (!base.is_tensor() || !view.is_tensor() || base.tensor.scalar != view.tensor.scalar || base.tensor.place != view.tensor.place || !offset) {
+  if (!base.is_tensor() || !view.is_tensor() || base.tensor.scalar != view.tensor.scalar || base.tensor.place != view.tensor.place ||
+      !offset) {
     return std::nullopt;
   }
   call.base_sizes_ = base.tensor.sizes;
@@ -31,7 +32,8 @@ std::optional<ViewCall> ViewCall::make(const compiler::Program& program, const c
 
 std::optional<at::Tensor> ViewCall::run(const at::Tensor& base) const {
   const c10::TensorImpl* impl = base.unsafeGetTensorImpl();
-  if (impl->layout() != at::kStrided || impl->sizes() != at::IntArrayRef(base_sizes_) || impl->strides() != at::IntArrayRef(base_strides_)) {
+  if (impl->layout() != at::kStrided || impl->sizes() != at::IntArrayRef(base_sizes_) ||
+      impl->strides() != at::IntArrayRef(base_strides_)) {
     return std::nullopt;
   }
   auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl->storage()), impl->key_set(), impl->dtype());
@@ -40,7 +42,8 @@ std::optional<at::Tensor> ViewCall::run(const at::Tensor& base) const {
 }
 
 at::Tensor ViewCall::run_on_copy(const at::Tensor& base) const {
-  TORCH_CHECK(base.sizes() == at::IntArrayRef(base_sizes_), "a view expects a tensor of sizes ", at::IntArrayRef(base_sizes_), ", got ", base.sizes());
+  TORCH_CHECK(base.sizes() == at::IntArrayRef(base_sizes_), "a view expects a tensor of sizes ", at::IntArrayRef(base_sizes_), ", got ",
+              base.sizes());
   at::Tensor copy = at::empty_strided(base_sizes_, base_strides_, base.options());
   copy.copy_(base);
   return *run(copy);

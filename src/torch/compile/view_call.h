@@ -16,8 +16,8 @@ class ViewCall {
   static std::optional<ViewCall> make(const compiler::Program& program, const compiler::Instruction& instruction);
 
   compiler::ValueId operand() const { return operand_; }
-  // Nothing if the tensor does not lie in memory as the program says, so that strides must be computed from what it is. The view has a version
-  // counter of its own, as views made below autograd's view tracking have.
+  // Nothing if the tensor does not lie in memory as the program says, so that strides must be computed from what it is. The view has a
+  // version counter of its own, as views made below autograd's view tracking have.
   std::optional<at::Tensor> run(const at::Tensor& base) const;
   // The view of a copy that lies as the program says; for memory that nobody writes.
   at::Tensor run_on_copy(const at::Tensor& base) const;

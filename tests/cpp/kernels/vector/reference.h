@@ -103,52 +103,98 @@ inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 inline double apply(Op op, double a, double b, double c) {
   constexpr double kPi = 3.14159265358979323846;
   switch (op) {
-    case Op::kNegate: return -a;
-    case Op::kAbs: return std::fabs(a);
-    case Op::kExp: return std::exp(a);
-    case Op::kLog: return std::log(a);
-    case Op::kSqrt: return std::sqrt(a);
-    case Op::kRsqrt: return 1 / std::sqrt(a);
-    case Op::kReciprocal: return 1 / a;
-    case Op::kTanh: return std::tanh(a);
-    case Op::kSigmoid: return sigmoid(a);
-    case Op::kSilu: return a / (1 + std::exp(-a));
-    case Op::kGelu: return a * 0.5 * (1 + std::erf(a / std::sqrt(2.0)));
-    case Op::kGeluTanh: return 0.5 * a * (1 + std::tanh(std::sqrt(2 / kPi) * (a + 0.044715 * a * a * a)));
-    case Op::kErf: return std::erf(a);
-    case Op::kSin: return std::sin(a);
-    case Op::kCos: return std::cos(a);
-    case Op::kRelu: return a < 0 ? 0 : a;
-    case Op::kFloor: return std::floor(a);
-    case Op::kCeil: return std::ceil(a);
-    case Op::kRound: return std::nearbyint(a);
-    case Op::kTruncate: return std::trunc(a);
-    case Op::kSign: return (a > 0) - (a < 0);
-    case Op::kIsNan: return std::isnan(a);
-    case Op::kNot: return a == 0;
-    case Op::kExp2: return std::exp2(a);
-    case Op::kLog2: return std::log2(a);
-    case Op::kLog1p: return std::log1p(a);
-    case Op::kExpm1: return std::expm1(a);
-    case Op::kSquare: return a * a;
-    case Op::kCube: return a * a * a;
-    case Op::kAdd: return a + b;
-    case Op::kSubtract: return a - b;
-    case Op::kMultiply: return a * b;
-    case Op::kDivide: return a / b;
-    case Op::kMaximum: return std::isnan(a) || a > b ? a : b;
-    case Op::kMinimum: return std::isnan(a) || a < b ? a : b;
-    case Op::kPow: return std::pow(a, b);
-    case Op::kEqual: return a == b;
-    case Op::kNotEqual: return a != b;
-    case Op::kLess: return a < b;
-    case Op::kLessEqual: return a <= b;
-    case Op::kGreater: return a > b;
-    case Op::kGreaterEqual: return a >= b;
-    case Op::kAnd: return static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b));
-    case Op::kOr: return static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b));
-    case Op::kXor: return static_cast<double>(static_cast<std::int64_t>(a) ^ static_cast<std::int64_t>(b));
-    case Op::kSiluBackward: return a * sigmoid(b) * (1 + b * (1 - sigmoid(b)));
+    case Op::kNegate:
+      return -a;
+    case Op::kAbs:
+      return std::fabs(a);
+    case Op::kExp:
+      return std::exp(a);
+    case Op::kLog:
+      return std::log(a);
+    case Op::kSqrt:
+      return std::sqrt(a);
+    case Op::kRsqrt:
+      return 1 / std::sqrt(a);
+    case Op::kReciprocal:
+      return 1 / a;
+    case Op::kTanh:
+      return std::tanh(a);
+    case Op::kSigmoid:
+      return sigmoid(a);
+    case Op::kSilu:
+      return a / (1 + std::exp(-a));
+    case Op::kGelu:
+      return a * 0.5 * (1 + std::erf(a / std::sqrt(2.0)));
+    case Op::kGeluTanh:
+      return 0.5 * a * (1 + std::tanh(std::sqrt(2 / kPi) * (a + 0.044715 * a * a * a)));
+    case Op::kErf:
+      return std::erf(a);
+    case Op::kSin:
+      return std::sin(a);
+    case Op::kCos:
+      return std::cos(a);
+    case Op::kRelu:
+      return a < 0 ? 0 : a;
+    case Op::kFloor:
+      return std::floor(a);
+    case Op::kCeil:
+      return std::ceil(a);
+    case Op::kRound:
+      return std::nearbyint(a);
+    case Op::kTruncate:
+      return std::trunc(a);
+    case Op::kSign:
+      return (a > 0) - (a < 0);
+    case Op::kIsNan:
+      return std::isnan(a);
+    case Op::kNot:
+      return a == 0;
+    case Op::kExp2:
+      return std::exp2(a);
+    case Op::kLog2:
+      return std::log2(a);
+    case Op::kLog1p:
+      return std::log1p(a);
+    case Op::kExpm1:
+      return std::expm1(a);
+    case Op::kSquare:
+      return a * a;
+    case Op::kCube:
+      return a * a * a;
+    case Op::kAdd:
+      return a + b;
+    case Op::kSubtract:
+      return a - b;
+    case Op::kMultiply:
+      return a * b;
+    case Op::kDivide:
+      return a / b;
+    case Op::kMaximum:
+      return std::isnan(a) || a > b ? a : b;
+    case Op::kMinimum:
+      return std::isnan(a) || a < b ? a : b;
+    case Op::kPow:
+      return std::pow(a, b);
+    case Op::kEqual:
+      return a == b;
+    case Op::kNotEqual:
+      return a != b;
+    case Op::kLess:
+      return a < b;
+    case Op::kLessEqual:
+      return a <= b;
+    case Op::kGreater:
+      return a > b;
+    case Op::kGreaterEqual:
+      return a >= b;
+    case Op::kAnd:
+      return static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b));
+    case Op::kOr:
+      return static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b));
+    case Op::kXor:
+      return static_cast<double>(static_cast<std::int64_t>(a) ^ static_cast<std::int64_t>(b));
+    case Op::kSiluBackward:
+      return a * sigmoid(b) * (1 + b * (1 - sigmoid(b)));
     case Op::kGeluBackward:
       return a * (0.5 * (1 + std::erf(b / std::sqrt(2.0))) + b * std::exp(-b * b / 2) / std::sqrt(2 * kPi));
     case Op::kGeluTanhBackward: {
@@ -156,10 +202,14 @@ inline double apply(Op op, double a, double b, double c) {
       const double t = std::tanh(k * (b + 0.044715 * b * b * b));
       return a * (0.5 * (1 + t) + 0.5 * b * (1 - t * t) * k * (1 + 3 * 0.044715 * b * b));
     }
-    case Op::kTanhBackward: return a * (1 - b * b);
-    case Op::kSigmoidBackward: return a * (1 - b) * b;
-    case Op::kWhere: return a != 0 ? b : c;
-    default: return a;
+    case Op::kTanhBackward:
+      return a * (1 - b * b);
+    case Op::kSigmoidBackward:
+      return a * (1 - b) * b;
+    case Op::kWhere:
+      return a != 0 ? b : c;
+    default:
+      return a;
   }
 }
 
@@ -189,9 +239,7 @@ class Reference {
     for (const Node& node : region.nodes) {
       std::vector<double> values;
       std::size_t at = 0;
-      for_each_point(region.sizes, [&](const std::vector<std::int64_t>& point) {
-        values.push_back(value(node, point, at++, inputs));
-      });
+      for_each_point(region.sizes, [&](const std::vector<std::int64_t>& point) { values.push_back(value(node, point, at++, inputs)); });
       values_.push_back(std::move(values));
     }
   }
@@ -199,14 +247,16 @@ class Reference {
   double value(int node, std::size_t at) const { return values_[static_cast<std::size_t>(node)][at]; }
 
  private:
-  double value(const Node& node, const std::vector<std::int64_t>& point, std::size_t at, const std::vector<const std::byte*>& inputs) const {
+  double value(const Node& node, const std::vector<std::int64_t>& point, std::size_t at,
+               const std::vector<const std::byte*>& inputs) const {
     const auto read = [&](std::size_t i, std::size_t where) {
       const Argument& argument = node.arguments[i];
       return argument.is_number() ? argument.number : value(argument.node, where);
     };
     if (is_source(node.op)) {
       const std::int64_t offset = offset_of(node.access, point);
-      return node.op == Op::kIota ? static_cast<double>(offset) : element_at(node.type, inputs[static_cast<std::size_t>(node.tensor)], offset);
+      return node.op == Op::kIota ? static_cast<double>(offset)
+                                  : element_at(node.type, inputs[static_cast<std::size_t>(node.tensor)], offset);
     }
     const auto row = static_cast<std::size_t>(row_);
     if (is_reduction(node.op)) {

@@ -33,10 +33,12 @@ std::vector<float> apply(const KernelTable& table, Op op, const std::vector<floa
 
 TEST(VectorMath, ErrorsStayBelowTheirBounds) {
   const Case cases[] = {
-      {Op::kExp, std::exp, -104, 88.7F, 1.6},   {Op::kLog, std::log, 1e-40F, 10, 1.6}, {Op::kLog, std::log, 0.5F, 2, 1.6},
-      {Op::kTanh, std::tanh, -10, 10, 1.6},     {Op::kTanh, std::tanh, -1, 1, 1.6},    {Op::kErf, std::erf, -5, 5, 2.5},
-      {Op::kErf, std::erf, -1e-3F, 1e-3F, 1.6}, {Op::kSin, std::sin, -10, 10, 1.6},    {Op::kSin, std::sin, -2e5F, 2e5F, 1.6},
-      {Op::kCos, std::cos, -10, 10, 1.6},       {Op::kCos, std::cos, 1e6F, 9e8F, 1.6}, {Op::kRsqrt, [](double x) { return 1 / std::sqrt(x); }, 1e-6F, 1e6F, 1.6},
+      {Op::kExp, std::exp, -104, 88.7F, 1.6},   {Op::kLog, std::log, 1e-40F, 10, 1.6},
+      {Op::kLog, std::log, 0.5F, 2, 1.6},       {Op::kTanh, std::tanh, -10, 10, 1.6},
+      {Op::kTanh, std::tanh, -1, 1, 1.6},       {Op::kErf, std::erf, -5, 5, 2.5},
+      {Op::kErf, std::erf, -1e-3F, 1e-3F, 1.6}, {Op::kSin, std::sin, -10, 10, 1.6},
+      {Op::kSin, std::sin, -2e5F, 2e5F, 1.6},   {Op::kCos, std::cos, -10, 10, 1.6},
+      {Op::kCos, std::cos, 1e6F, 9e8F, 1.6},    {Op::kRsqrt, [](double x) { return 1 / std::sqrt(x); }, 1e-6F, 1e6F, 1.6},
   };
   for (const KernelTable* table : kernel_tables()) {
     const bool fused = table != kernel_tables()[0];  // the baseline rounds products
@@ -78,7 +80,8 @@ TEST(VectorMath, Edges) {
     EXPECT_EQ(one(Op::kSigmoid, -kInfinity), 0);
     EXPECT_TRUE(std::signbit(one(Op::kTanh, -0.0F)));
     EXPECT_TRUE(std::isnan(one(Op::kSin, kInfinity)));
-    for (const Op op : {Op::kExp, Op::kLog, Op::kTanh, Op::kErf, Op::kSin, Op::kCos, Op::kSilu, Op::kGelu, Op::kGeluTanh, Op::kSqrt, Op::kRelu}) {
+    for (const Op op :
+         {Op::kExp, Op::kLog, Op::kTanh, Op::kErf, Op::kSin, Op::kCos, Op::kSilu, Op::kGelu, Op::kGeluTanh, Op::kSqrt, Op::kRelu}) {
       EXPECT_TRUE(std::isnan(one(op, kNan))) << name_of(op);
     }
     EXPECT_NEAR(one(Op::kLog, std::numeric_limits<float>::denorm_min()), std::log(1.401298464e-45), 1e-5);

@@ -1,10 +1,9 @@
 // The interpreter against float64 element by element, on every instruction set of this machine.
-#include "kernels/vector/plan.h"
-
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 
+#include "kernels/vector/plan.h"
 #include "reference.h"
 
 namespace neuron::kernels::vector {
@@ -81,8 +80,7 @@ void check_against_reference(const Region& region, unsigned seed, double toleran
       const Store& store = region.stores[i];
       std::size_t at = 0;
       testing::for_each_point(region.sizes, [&](const std::vector<std::int64_t>& point) {
-        const double actual =
-            testing::element_at(store.type, tensors[inputs.size() + i].data(), testing::offset_of(store.access, point));
+        const double actual = testing::element_at(store.type, tensors[inputs.size() + i].data(), testing::offset_of(store.access, point));
         std::string where = std::string(table->name) + " result " + std::to_string(i) + " at";
         for (const std::int64_t p : point) where += " " + std::to_string(p);
         expect_close(actual, reference.value(store.node, at++), store.type, tolerance, where);
@@ -171,8 +169,8 @@ TEST(VectorPlan, EveryOperationOfEveryLane) {
     for (const Element type : {Element::kF32, Element::kBF16, Element::kF16, Element::kF64, Element::kI64, Element::kI32, Element::kBool}) {
       const bool integers = lane_of(type) == Lane::kInteger;
       const bool logical = tested == Op::kAnd || tested == Op::kOr || tested == Op::kXor || tested == Op::kNot;
-      const bool offered = kernel_tables()[0]->elements[i][static_cast<int>(lane_of(type))][0][0] != nullptr || is_reduction(tested) ||
-                           tested == Op::kCopy;
+      const bool offered =
+          kernel_tables()[0]->elements[i][static_cast<int>(lane_of(type))][0][0] != nullptr || is_reduction(tested) || tested == Op::kCopy;
       if (!offered || (type == Element::kBool) != (logical && !integers)) continue;
       SCOPED_TRACE(std::string(name_of(tested)) + " " + std::string(name_of(type)));
       Region region{sizes, 3, {}, {}};
@@ -187,10 +185,11 @@ TEST(VectorPlan, EveryOperationOfEveryLane) {
       if (tested == Op::kWhere) variants = {{n(3), n(0), n(1)}, {n(3), n(2), some}, {n(3), Argument{-1, 1, 1}, n(2)}};
       for (auto& arguments : variants) {
         region.nodes.push_back(op(tested, result, arguments));
-        region.stores.push_back({static_cast<int>(region.nodes.size()) - 1, result, is_reduction(tested) ? rows_only(sizes) : dense(sizes)});
+        region.stores.push_back(
+            {static_cast<int>(region.nodes.size()) - 1, result, is_reduction(tested) ? rows_only(sizes) : dense(sizes)});
       }
-      const bool positive = tested == Op::kLog || tested == Op::kSqrt || tested == Op::kRsqrt || tested == Op::kPow || tested == Op::kLog2 ||
-                            tested == Op::kLog1p || tested == Op::kDivide || tested == Op::kReciprocal;
+      const bool positive = tested == Op::kLog || tested == Op::kSqrt || tested == Op::kRsqrt || tested == Op::kPow ||
+                            tested == Op::kLog2 || tested == Op::kLog1p || tested == Op::kDivide || tested == Op::kReciprocal;
       // GELU's gradient cancels near its zero.
       const bool cancels = tested == Op::kGeluBackward || tested == Op::kGeluTanhBackward;
       check_against_reference(region, 1, cancels ? 1e-4 : 1e-5, positive ? 0.1 : -5, 5);
@@ -214,14 +213,10 @@ TEST(VectorPlan, CastsBetweenAllElementTypes) {
 TEST(VectorPlan, CountsAndStridesAndOffsets) {
   const std::vector<std::int64_t> sizes{3, 5, 9};
   Region region{sizes, 2, {}, {}};
-  region.nodes = {{Op::kIota, Element::kI64, {}, -1, {{0, 2, 1}, 5}},
-                  {Op::kIota, Element::kI64, {}, -1, {{7, 0, 0}, 0}},
-                  op(Op::kAdd, Element::kI64, {n(0), n(1)}),
-                  op(Op::kCopy, Element::kF32, {n(2)}),
-                  load(Element::kF32, {{100, 1, 10}, 3}, 0),
-                  load(Element::kF32, {{0, 0, 0}, 1}, 1),
-                  op(Op::kMultiply, Element::kF32, {n(4), n(5)}),
-                  op(Op::kAdd, Element::kF32, {n(6), n(3)})};
+  region.nodes = {{Op::kIota, Element::kI64, {}, -1, {{0, 2, 1}, 5}}, {Op::kIota, Element::kI64, {}, -1, {{7, 0, 0}, 0}},
+                  op(Op::kAdd, Element::kI64, {n(0), n(1)}),          op(Op::kCopy, Element::kF32, {n(2)}),
+                  load(Element::kF32, {{100, 1, 10}, 3}, 0),          load(Element::kF32, {{0, 0, 0}, 1}, 1),
+                  op(Op::kMultiply, Element::kF32, {n(4), n(5)}),     op(Op::kAdd, Element::kF32, {n(6), n(3)})};
   region.stores = {{7, Element::kF32, {{9, 60, 2}, 4}}, {2, Element::kI64, dense(sizes)}};
   check_against_reference(region, 3);
 }
@@ -229,7 +224,8 @@ TEST(VectorPlan, CountsAndStridesAndOffsets) {
 TEST(VectorPlan, NoDimensionsAndNoElements) {
   Region scalar{{}, 1, {load(Element::kF32, {}, 0), op(Op::kExp, Element::kF32, {n(0)})}, {{1, Element::kF32, {}}}};
   check_against_reference(scalar, 1);
-  Region empty{{3, 0, 4}, 1, {load(Element::kF32, {{0, 4, 1}, 0}, 0), op(Op::kExp, Element::kF32, {n(0)})}, {{1, Element::kF32, {{0, 4, 1}, 0}}}};
+  Region empty{
+      {3, 0, 4}, 1, {load(Element::kF32, {{0, 4, 1}, 0}, 0), op(Op::kExp, Element::kF32, {n(0)})}, {{1, Element::kF32, {{0, 4, 1}, 0}}}};
   const Plan plan(empty);
   EXPECT_EQ(plan.units(), 0);
 }
@@ -246,8 +242,8 @@ TEST(VectorPlan, LongRowsAreTiledAndPartsAddUp) {
 
 // Random graphs over random layouts.
 TEST(VectorPlan, RandomRegions) {
-  constexpr Op kOps[] = {Op::kTanh, Op::kSigmoid, Op::kNegate, Op::kAbs,  Op::kAdd,       Op::kMultiply, Op::kSubtract, Op::kMaximum,
-                         Op::kMinimum, Op::kSum, Op::kAmax, Op::kRotateHalf, Op::kCopy, Op::kSilu,  Op::kWhere, Op::kRelu};
+  constexpr Op kOps[] = {Op::kTanh,    Op::kSigmoid, Op::kNegate, Op::kAbs,        Op::kAdd,  Op::kMultiply, Op::kSubtract, Op::kMaximum,
+                         Op::kMinimum, Op::kSum,     Op::kAmax,   Op::kRotateHalf, Op::kCopy, Op::kSilu,     Op::kWhere,    Op::kRelu};
   for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 generator(seed);
     const auto pick = [&](int count) { return static_cast<int>(generator() % static_cast<unsigned>(count)); };
@@ -282,7 +278,8 @@ TEST(VectorPlan, RandomRegions) {
       if (arity_of(chosen) >= 2) node.arguments.push_back(pick(5) == 0 ? number(0.5) : any());
       region.nodes.push_back(node);
       if (chosen == Op::kSum) {  // keeps values small
-        region.nodes.push_back(op(Op::kDivide, Element::kF32, {n(static_cast<int>(region.nodes.size()) - 1), number(static_cast<double>(sizes.back()))}));
+        region.nodes.push_back(
+            op(Op::kDivide, Element::kF32, {n(static_cast<int>(region.nodes.size()) - 1), number(static_cast<double>(sizes.back()))}));
       }
     }
     for (int i = 0; i < 1 + pick(3); ++i) {
