@@ -189,7 +189,7 @@ class Fuser {
     int last_group = -1;
     for (const std::size_t i : groups_.graph().order()) {
       const int index = groups_.group_of(i);
-      if (index < 0 || is_lone_copy(program_, groups_.groups()[static_cast<std::size_t>(index)])) {
+      if (index < 0 || stays_apart(index)) {
         if (is_needed(program_.instructions[i])) {
           emit(i);
         }
@@ -222,6 +222,13 @@ class Fuser {
       }
     });
     result_.push_back(program_.instructions[index]);
+  }
+
+  // A region that reads no memory would have to know its device: factories without an index follow the current one of each run.
+  bool stays_apart(int index) const {
+    bool reads = false;
+    need_outside(index, [&](ValueId) { reads = true; });
+    return !reads || is_lone_copy(program_, groups_.groups()[static_cast<std::size_t>(index)]);
   }
 
   bool is_needed(const Instruction& instruction) const {
@@ -267,7 +274,7 @@ class Fuser {
         continue;
       }
       const int index = groups_.group_of(static_cast<std::size_t>(definition));
-      if (index < 0 || is_lone_copy(program_, groups_.groups()[static_cast<std::size_t>(index)])) {
+      if (index < 0 || stays_apart(index)) {
         for_each_operand_value(program_.instructions[static_cast<std::size_t>(definition)], need);
       } else if (!seen[static_cast<std::size_t>(index)]) {
         seen[static_cast<std::size_t>(index)] = true;

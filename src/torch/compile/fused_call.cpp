@@ -92,8 +92,11 @@ c10::SmallVector<at::Tensor, 4> FusedCall::run(c10::ArrayRef<const at::Tensor*> 
     }
     pointers.push_back(const_cast<void*>(tensor->const_data_ptr()));
   }
+  // Where the inputs are, as for any operator: the core of the trace may be another one.
+  const auto placed = std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor* tensor) { return tensor->is_privateuseone(); });
+  const c10::DeviceIndex core = placed == inputs.end() ? core_ : (*placed)->device().index();
   for (const Layout& layout : results_) {
-    results.push_back(ops::empty_strided_on(layout.sizes, layout.strides, layout.dtype, core_));
+    results.push_back(ops::empty_strided_on(layout.sizes, layout.strides, layout.dtype, core));
     pointers.push_back(results.back().mutable_data_ptr());
   }
   compute(pointers.data());
