@@ -18,7 +18,7 @@ const c10::DispatchKeySet kViewTracking(c10::DispatchKey::ADInplaceOrView);
 // errors into Python's, which cannot be told where they happened.
 const c10::DispatchKeySet kModes({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
 
-// Fake tensors and other subclasses need their modes.
+// Fake tensors and other subclasses need their modes, and so do steps that Python runs.
 bool has_subclass(const std::vector<c10::IValue>& inputs) {
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const c10::IValue& input) { return input.isTensor() && input.toTensor().key_set().has(c10::DispatchKey::Python); });
@@ -35,7 +35,7 @@ std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const 
       inputs[position].toTensor().unsafeGetTensorImpl()->bump_version();
     }
   }
-  const c10::impl::ExcludeDispatchKeyGuard no_modes(has_subclass(inputs) ? c10::DispatchKeySet() : kModes);
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(!objects_.calls.empty() || has_subclass(inputs) ? c10::DispatchKeySet() : kModes);
   Slots slots(static_cast<std::size_t>(program_.value_count()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     slots[static_cast<std::size_t>(program_.inputs()[i])] = std::move(inputs[i]);
