@@ -94,8 +94,8 @@ def layouts_of(given: Any) -> Iterator[tuple[str, Any]]:
     yield "twice", twice(given)
 
 
-# Several float32 products in a row, over samples up to 9 whose sums cancel: the device adds up in another order, and is as far from float64 as
-# the CPU is: both 9.4e-6 of the larger of 1 and the element, over the samples without dropout.
+# Several float32 products in a row, over samples up to 9 whose sums cancel: the device adds up in another order, and is as far from float64
+# as the CPU is: both 9.4e-6 of the larger of 1 and the element, over the samples without dropout.
 LONG_CHAINS = {("nn.functional.multi_head_attention_forward", torch.float32): {"rtol": 2e-5, "atol": 2e-5}}
 
 
