@@ -1,8 +1,8 @@
 """Matrix products by the device's own kernels: as exact as the CPU's, and PyTorch's behaviour around them.
 
-The bound for each product: no further from the product in float64 than 1.5 times the CPU's largest error, and what rounding float32 sums of k
-terms one after the other may cost, sqrt(k) / 4 * 2^-24 * |a| |b| for the longest row a and column b (the CPU sums in parts, and is up to three
-times nearer for float32; the worst case, k * 2^-24 * |a| |b|, is never met), and one rounding of the largest element.
+The bound for each product: no further from the product in float64 than 1.5 times the CPU's largest error, and what rounding float32 sums
+of k terms one after the other may cost, sqrt(k) / 4 * 2^-24 * |a| |b| for the longest row a and column b (the CPU sums in parts, and is up
+to three times nearer for float32; the worst case, k * 2^-24 * |a| |b|, is never met), and one rounding of the largest element.
 """
 
 from __future__ import annotations
