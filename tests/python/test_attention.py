@@ -104,11 +104,15 @@ def test_rows_that_see_nothing_are_zero(queries: int, dtype: torch.dtype) -> Non
 def test_layout_of_the_results(queries: int) -> None:
     results = []
     for device in ("cpu", DEVICE):
-        q = torch.randn(2, 4, queries, 16, device=device)
         k = torch.randn(2, 4, 33, 16, device=device)
-        results.append(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k))
-    for ours, theirs in zip(results[1], results[0], strict=True):
-        assert (ours.stride(), ours.dtype) == (theirs.stride(), theirs.dtype)
+        for q in (
+            torch.randn(2, 4, queries, 16, device=device),
+            torch.randn(2, queries, 4, 16, device=device).transpose(1, 2),
+            torch.randn(2, 1, queries, 16, device=device).expand(2, 4, queries, 16),
+        ):
+            results.append(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k))
+    for ours, theirs in zip(results[3:], results[:3], strict=True):
+        assert [(x.stride(), x.dtype) for x in ours] == [(x.stride(), x.dtype) for x in theirs]
 
 
 def test_what_the_kernel_does_not_take_is_the_cpus() -> None:

@@ -120,7 +120,7 @@ def test_registered_operators_are_in_the_plugin(plan: Plan) -> None:
 def test_no_random_operator_runs_the_cpu_generator(plan: Plan, table: Table) -> None:
     aliased = [name for name, decision in plan.decisions.items() if decision.strategy is Strategy.ALIAS]
     random = {name for name in aliased if torch.Tag.nondeterministic_seeded in overload(name).tags}
-    assert random == set(table.deterministic)
+    assert random <= set(table.deterministic)
     assert not [name for name in aliased if any("Generator" in str(argument.type) for argument in overload(name)._schema.arguments)]
 
 

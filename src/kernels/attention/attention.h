@@ -1,8 +1,9 @@
 // Scaled dot-product attention, forward: softmax(scale q k^T + mask) v, without storing the scores.
 //
-// Inputs of one float dtype; products and sums in float (bfloat16 on AVX-512-BF16: the weights of the softmax are rounded to bfloat16 before they
-// meet v, as in PyTorch's kernel). A row of which nothing is visible gives zeros and logsumexp 0, as PyTorch's CPU kernel does.
-// Results do not depend on the number of threads. The online softmax follows Milakov & Gimelshein 2018, its tiling Dao et al. 2022 (FlashAttention).
+// Inputs of one float dtype; products and sums in float (bfloat16 on AVX-512-BF16: the weights of the softmax are rounded to bfloat16
+// before they meet v, as in PyTorch's kernel). A row of which nothing is visible gives zeros and logsumexp 0, as PyTorch's CPU kernel does.
+// Results do not depend on the number of threads. The online softmax follows Milakov & Gimelshein 2018, its tiling Dao et al. 2022
+// (FlashAttention).
 #pragma once
 
 #include <cstdint>

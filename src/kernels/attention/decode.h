@@ -87,9 +87,7 @@ class Decode {
     float* sums;                   // [rows_][width_]
   };
 
-  float* sums_of_chunk(std::int64_t head, std::int64_t chunk) const {
-    return sums_ + (head * chunks_ + chunk) * rows_ * (width_ + kLanes);
-  }
+  float* sums_of_chunk(std::int64_t head, std::int64_t chunk) const { return sums_ + (head * chunks_ + chunk) * rows_ * (width_ + kLanes); }
   // Row r of a group is query r % queries of its head r / queries.
   std::int64_t query_head(const Work& work, std::int64_t row) const { return work.key_head * group_ + row / call_.queries; }
 
@@ -160,8 +158,8 @@ class Decode {
   void attend_block(const Work& work, std::int64_t key, std::int64_t count, std::int64_t left) const {
     const auto* keys = row_of<T>(call_.key, work.batch, work.key_head, key);
     const auto* values = row_of<T>(call_.value, work.batch, work.key_head, key);
-    // Computing asks for the same places of the next block as it goes along: the processor does not guess rows that are apart, and computing and
-    // reading would take turns.
+    // Computing asks for the same places of the next block as it goes along: the processor does not guess rows that are apart, and
+    // computing and reading would take turns.
     const auto ahead = left >= 2 * kBlock ? kBlock : 0;
     for (std::int64_t j = 0; j < count; j += kLanes) {
       const auto n = std::min<std::int64_t>(kLanes, count - j);
@@ -204,7 +202,8 @@ class Decode {
     if (n == kLanes) {
       multiply_keys(work, at, ahead, [&](int j) __attribute__((always_inline)) { return keys + j * call_.key.row; });
     } else {
-      multiply_keys(work, at, ahead, [&](int j) __attribute__((always_inline)) { return keys + std::min<std::int64_t>(j, n - 1) * call_.key.row; });
+      multiply_keys(work, at, ahead,
+                    [&](int j) __attribute__((always_inline)) { return keys + std::min<std::int64_t>(j, n - 1) * call_.key.row; });
     }
   }
 
@@ -224,7 +223,8 @@ class Decode {
       }
       if (rest != 0) {
         const auto q = Dot::query(query + whole);
-        unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { sums[j] = Dot::multiply_add_part(sums[j], q, key(j) + whole, rest); });
+        unrolled<kLanes>([&](auto j)
+                             __attribute__((always_inline)) { sums[j] = Dot::multiply_add_part(sums[j], q, key(j) + whole, rest); });
       }
       write(work.products + row * kBlock + at, sums_of(sums));
     }
@@ -250,22 +250,19 @@ class Decode {
     auto* to = work.sums + row * width_ + column;
     Floats sums[kRows][kVectors];
     unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
-      unrolled<kVectors>([&](auto j) __attribute__((always_inline)) {
-        sums[i][j] = work.factors[row + i] * read(to + i * width_ + j * kLanes);
-      });
+      unrolled<kVectors>([&](auto j)
+                             __attribute__((always_inline)) { sums[i][j] = work.factors[row + i] * read(to + i * width_ + j * kLanes); });
     });
     const auto* value = values + column;
     for (std::int64_t key = 0; key < count; ++key, value += call_.value.row) {
       if (ahead != 0) {
         constexpr int kLine = 64 / sizeof(T);
-        unrolled<std::max(1, kVectors * kLanes / kLine)>([&](auto j) __attribute__((always_inline)) {
-          __builtin_prefetch(value + ahead + j * kLine);
-        });
+        unrolled<std::max(1, kVectors * kLanes / kLine)>(
+            [&](auto j) __attribute__((always_inline)) { __builtin_prefetch(value + ahead + j * kLine); });
       }
       Floats right[kVectors];
-      unrolled<kVectors>([&](auto j) __attribute__((always_inline)) {
-        right[j] = kVectors > 1 ? read(value + j * kLanes) : read(value, left);
-      });
+      unrolled<kVectors>([&](auto j)
+                             __attribute__((always_inline)) { right[j] = kVectors > 1 ? read(value + j * kLanes) : read(value, left); });
       unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
         const Floats weight = broadcast(weights[i * kBlock + key]);
         unrolled<kVectors>([&](auto j) __attribute__((always_inline)) { sums[i][j] = multiply_add(sums[i][j], weight, right[j]); });

@@ -273,8 +273,8 @@ class Prefill {
         write(to + j, read(block.sums + i * value_width_ + j) * scale, call_.value_size - j);
       }
       if (call_.logsumexp != nullptr) {
-        call_.logsumexp[block.batch * call_.logsumexp_batch + block.head * call_.logsumexp_head +
-                        (block.first + i) * call_.logsumexp_row] = state.logsumexp(lane);
+        call_.logsumexp[block.batch * call_.logsumexp_batch + block.head * call_.logsumexp_head + (block.first + i) * call_.logsumexp_row] =
+            state.logsumexp(lane);
       }
     }
   }

@@ -99,12 +99,10 @@ inline Floats exp2_weight(Floats x) {
   return p * (Floats)((__builtin_convertvector(n, SignedWords) + 127) << 23);
 }
 
-// Scores are products times a positive scale, so that the largest product is the largest score; for any other scale the queries are multiplied
-// with its sign (0 or NaN included) when they are copied.
+// Scores are products times a positive scale, so that the largest product is the largest score; for any other scale the queries are
+// multiplied with its sign (0 or NaN included) when they are copied.
 inline float score_scale(const Attention& call) { return (call.scale == 0 || std::isnan(call.scale) ? 1 : std::abs(call.scale)) * kLog2E; }
-inline float query_factor(const Attention& call) {
-  return call.scale > 0 ? 1.0F : call.scale < 0 ? -1.0F : call.scale;
-}
+inline float query_factor(const Attention& call) { return call.scale > 0 ? 1.0F : call.scale < 0 ? -1.0F : call.scale; }
 
 // Copies a query of `size` elements, times query_factor().
 template <class T>

@@ -9,7 +9,8 @@
 namespace neuron::kernels {
 namespace {
 
-// As many rows as leave two registers for the panel and one for the left operand, and at most one a lane: tile_softmax() keeps a lane for each.
+// As many rows as leave two registers for the panel and one for the left operand, and at most one a lane: tile_softmax() keeps a lane for
+// each.
 constexpr int kTileRows = kRegisters == 32 ? 12 : std::min(6, kLanes);
 constexpr int kPanel = 2 * kLanes;
 
@@ -34,13 +35,12 @@ using ElementsOf = std::conditional_t<kHasBf16Dot && std::is_same_v<T, BFloat16>
 // c[i][j] = (Scaled ? factor[i] * c[i][j] : 0) + sum over k < steps of a[i][k] * b[k][j], for kTileRows rows and kVectors * kLanes columns.
 // b is a panel of that width. Row strides in elements.
 template <class Elements, int kVectors, bool Scaled>
-inline void multiply_tile(const typename Elements::Element* a, std::ptrdiff_t a_row, const typename Elements::Element* b, std::ptrdiff_t steps,
-                          float* c, std::ptrdiff_t c_row, const float* factor) {
+inline void multiply_tile(const typename Elements::Element* a, std::ptrdiff_t a_row, const typename Elements::Element* b,
+                          std::ptrdiff_t steps, float* c, std::ptrdiff_t c_row, const float* factor) {
   Floats sums[kTileRows][kVectors];
   unrolled<kTileRows>([&](auto i) __attribute__((always_inline)) {
-    unrolled<kVectors>([&](auto j) __attribute__((always_inline)) {
-      sums[i][j] = Scaled ? factor[i] * read(c + i * c_row + j * kLanes) : Floats{};
-    });
+    unrolled<kVectors>(
+        [&](auto j) __attribute__((always_inline)) { sums[i][j] = Scaled ? factor[i] * read(c + i * c_row + j * kLanes) : Floats{}; });
   });
   for (std::ptrdiff_t k = 0; k < steps; ++k) {
     Floats right[kVectors];

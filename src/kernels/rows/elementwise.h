@@ -11,8 +11,7 @@ namespace {
 inline Floats swap_pairs(Floats x) {
   return [&]<int... kLane>(std::integer_sequence<int, kLane...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(x, x, (kLane ^ 1)...);
-  }
-  (std::make_integer_sequence<int, kLanes>{});
+  }(std::make_integer_sequence<int, kLanes>{});
 }
 // -1, 1, -1, 1, ...
 inline Floats pair_signs() {

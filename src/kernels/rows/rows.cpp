@@ -25,7 +25,8 @@ RowKernels kernels_of(Isa isa) {
 }
 
 template <class Call>
-void share_out(void (*kernel)(const Call&, std::int64_t, std::int64_t), const Call& call, std::int64_t rows, std::int64_t size, Threads& threads) {
+void share_out(void (*kernel)(const Call&, std::int64_t, std::int64_t), const Call& call, std::int64_t rows, std::int64_t size,
+               Threads& threads) {
   if (rows == 0 || size == 0) {
     return;
   }

@@ -1,8 +1,7 @@
 // See rows_levels.h.
-#include "kernels/rows/rows_levels.h"
-
 #include "kernels/rows/elementwise.h"
 #include "kernels/rows/normalize.h"
+#include "kernels/rows/rows_levels.h"
 #include "kernels/rows/softmax.h"
 
 namespace neuron::kernels {

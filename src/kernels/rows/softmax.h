@@ -21,7 +21,8 @@ inline float sum_of_exponentials(const T* row, std::int64_t size, float maximum,
 template <class T>
 void softmax_rows_of(const Softmax& call, std::int64_t begin, std::int64_t end) {
   // Floats keep their terms in the output.
-  auto* memory = std::is_same_v<T, float> || call.logarithm ? nullptr : static_cast<float*>(scratch(Scratch::kRows, call.size * sizeof(float)));
+  auto* memory =
+      std::is_same_v<T, float> || call.logarithm ? nullptr : static_cast<float*>(scratch(Scratch::kRows, call.size * sizeof(float)));
   for (auto i = begin; i < end; ++i) {
     const auto* from = static_cast<const T*>(call.input) + i * call.input_row;
     auto* to = static_cast<T*>(call.output) + i * call.output_row;

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/isa/vector_level.h"
 #include "kernels/data_type.h"
+#include "kernels/isa/vector_level.h"
 
 namespace neuron::kernels {
 namespace {
@@ -140,16 +140,15 @@ inline float max_of(Floats x) {
   return lanes[0];
 }
 
-// Lane i of the result is `combine` over the lanes of v[i]. A butterfly: each stage leaves half as many vectors, each of the same lanes of twice
-// as many rows. Destroys v.
+// Lane i of the result is `combine` over the lanes of v[i]. A butterfly: each stage leaves half as many vectors, each of the same lanes of
+// twice as many rows. Destroys v.
 template <int kBlock = kLanes / 2, class Combine>
 inline Floats combine_rows(Floats (&v)[kLanes], Combine combine) {
   unrolled<kBlock>([&](auto i) __attribute__((always_inline)) {
     [&]<int... kLane>(std::integer_sequence<int, kLane...>) __attribute__((always_inline)) {
       v[i] = combine(__builtin_shufflevector(v[i], v[i + kBlock], ((kLane & kBlock) == 0 ? kLane : kLanes + kLane - kBlock)...),
                      __builtin_shufflevector(v[i], v[i + kBlock], ((kLane & kBlock) == 0 ? kLane + kBlock : kLanes + kLane)...));
-    }
-    (std::make_integer_sequence<int, kLanes>{});
+    }(std::make_integer_sequence<int, kLanes>{});
   });
   if constexpr (kBlock > 1) {
     return combine_rows<kBlock / 2>(v, combine);
@@ -160,7 +159,9 @@ inline Floats combine_rows(Floats (&v)[kLanes], Combine combine) {
 inline Floats sums_of(Floats (&v)[kLanes]) {
   return combine_rows(v, [](Floats a, Floats b) __attribute__((always_inline)) { return a + b; });
 }
-inline Floats maxima_of(Floats (&v)[kLanes]) { return combine_rows(v, [](Floats a, Floats b) __attribute__((always_inline)) { return larger(a, b); }); }
+inline Floats maxima_of(Floats (&v)[kLanes]) {
+  return combine_rows(v, [](Floats a, Floats b) __attribute__((always_inline)) { return larger(a, b); });
+}
 
 }  // namespace
 }  // namespace neuron::kernels

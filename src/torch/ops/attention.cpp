@@ -1,15 +1,18 @@
-// Attention: the choice of a kernel is the CPU's own choice for the same tensors, so that `neuron` takes the fused kernel where the CPU does.
-// The fused forward is ours (kernels/attention); its derivative is PyTorch's, which needs the logsumexp only. Layouts of results are the CPU's.
+// Attention: the choice of a kernel is the CPU's own choice for the same tensors, so that `neuron` takes the fused kernel where the CPU
+// does. The fused forward is ours (kernels/attention); its derivative is PyTorch's, which needs the logsumexp only. Layouts of results are
+// the CPU's.
+#include "kernels/attention/attention.h"
+
 #include <ATen/SDPBackend.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_cpu_dispatch.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
-#include "kernels/attention/attention.h"
 #include "torch/ops/alias_kernel.h"
 #include "torch/ops/kernel_choice.h"
 #include "torch/ops/native.h"
@@ -101,17 +104,20 @@ int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const a
   return at::native::_fused_sdp_choice_cpp(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
-std::tuple<at::Tensor, at::Tensor> scaled_dot_product_flash_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                                                      double dropout_p, bool is_causal,
+std::tuple<at::Tensor, at::Tensor> scaled_dot_product_flash_attention(const at::Tensor& query, const at::Tensor& key,
+                                                                      const at::Tensor& value, double dropout_p, bool is_causal,
                                                                       const std::optional<at::Tensor>& attn_mask,
                                                                       std::optional<double> scale) {
   auto call = attention_of(query, key, value, dropout_p, is_causal, attn_mask, scale);
-  if (!call || !choice::kAttention.wins(call->type)) {
-    return AliasCall<&at::cpu::_scaled_dot_product_flash_attention_for_cpu>::call(query, key, value, dropout_p, is_causal, attn_mask, scale);
+  at::Tensor output;
+  if (call && choice::kAttention.wins(call->type)) {
+    output = at::empty_like(query);
   }
-  const auto core = query.device().index();
-  auto output = empty_on({call->batches, call->queries, call->query_heads, call->value_size}, query.scalar_type(), core).transpose(1, 2);
-  auto logsumexp = empty_on({call->batches, call->queries, call->query_heads}, at::kFloat, core).transpose(1, 2);
+  if (!output.defined() || (output.stride(3) != 1 && output.size(3) != 1)) {
+    return AliasCall<&at::cpu::_scaled_dot_product_flash_attention_for_cpu>::call(query, key, value, dropout_p, is_causal, attn_mask,
+                                                                                  scale);
+  }
+  auto logsumexp = empty_on({call->batches, call->queries, call->query_heads}, at::kFloat, query.device().index()).transpose(1, 2);
   call->output = output.mutable_data_ptr();
   call->output_batch = output.stride(0);
   call->output_head = output.stride(1);

@@ -59,7 +59,8 @@ struct Model {
   std::int64_t heads = 16, key_heads = 8, size = 128;
 };
 
-Attention call_of(const Model& model, std::int64_t queries, std::int64_t keys, std::int64_t room, const void* q, const void* k, const void* v, void* o) {
+Attention call_of(const Model& model, std::int64_t queries, std::int64_t keys, std::int64_t room, const void* q, const void* k,
+                  const void* v, void* o) {
   Attention call;
   call.batches = 1;
   call.query_heads = model.heads;
@@ -87,8 +88,8 @@ void prefill(const Model& model, const Limits& limits, Threads& threads, std::in
   const double time = best(7, [&] { attention(call, threads); });
   const double pairs = causal ? 0.5 * static_cast<double>(tokens) * static_cast<double>(tokens + 1) : static_cast<double>(tokens * tokens);
   const double flops = 4.0 * pairs * static_cast<double>(model.size * model.heads);
-  std::printf("prefill %5ld tokens, %-6s %8.2f ms  %6.1f GFLOP/s  %.2f of the multiply-add limit\n", long(tokens), causal ? "causal" : "full", time * 1e3,
-              flops / time / 1e9, flops / time / limits.flops);
+  std::printf("prefill %5ld tokens, %-6s %8.2f ms  %6.1f GFLOP/s  %.2f of the multiply-add limit\n", long(tokens),
+              causal ? "causal" : "full", time * 1e3, flops / time / 1e9, flops / time / limits.flops);
 }
 
 // Layers one after the other, so that keys and values come from memory as in a model.
@@ -102,14 +103,15 @@ void decode(const Model& model, const Limits& limits, Threads& threads, std::int
   std::fill(mask.begin(), mask.begin() + keys, 1);
   const double time = best(4, [&] {
     for (std::int64_t i = 0; i < layers; ++i) {
-      auto call = call_of(model, 1, masked ? room : keys, room, q.data(), cache.data() + i * 2 * layer, cache.data() + (i * 2 + 1) * layer, o.data());
+      auto call = call_of(model, 1, masked ? room : keys, room, q.data(), cache.data() + i * 2 * layer, cache.data() + (i * 2 + 1) * layer,
+                          o.data());
       if (masked) call.mask = {AttentionMask::Kind::kBoolean, mask.data(), 0, 0, 0, 1};
       attention(call, threads);
     }
   });
   const double bytes = static_cast<double>(layers * keys * model.key_heads * model.size) * 4;
-  std::printf("decode %5ld keys%-22s %8.1f us  %6.1f GB/s  %.2f of the read limit\n", long(keys), masked ? " (mask, cache of 4096)" : "", time / layers * 1e6,
-              bytes / time / 1e9, bytes / time / limits.bytes);
+  std::printf("decode %5ld keys%-22s %8.1f us  %6.1f GB/s  %.2f of the read limit\n", long(keys), masked ? " (mask, cache of 4096)" : "",
+              time / layers * 1e6, bytes / time / 1e9, bytes / time / limits.bytes);
 }
 
 }  // namespace
@@ -119,7 +121,8 @@ int main(int argc, char** argv) {
   using namespace neuron::kernels;
   testing::ThreadTeam team(argc > 1 ? std::atoi(argv[1]) : 2);
   const auto limits = measure(team);
-  std::printf("%s, %d threads: %.1f GFLOP/s, %.1f GB/s\n", std::string(isa_name(current_isa())).c_str(), team.count(), limits.flops / 1e9, limits.bytes / 1e9);
+  std::printf("%s, %d threads: %.1f GFLOP/s, %.1f GB/s\n", std::string(isa_name(current_isa())).c_str(), team.count(), limits.flops / 1e9,
+              limits.bytes / 1e9);
   const Model qwen;
   const std::string only = argc > 2 ? argv[2] : "";
   if (only != "decode") {

@@ -46,7 +46,9 @@ struct Problem {
         key(c.type, c.batches * c.keys * c.key_heads * (c.head_size + 1)),
         value(c.type, c.batches * c.keys * c.key_heads * (c.value_size + 2)),
         output(c.type, c.batches * c.queries * c.query_heads * c.value_size),
-        mask(c.mask == Kind::kBFloat16 ? DataType::kBFloat16 : c.mask == Kind::kHalf ? DataType::kFloat16 : DataType::kFloat32,
+        mask(c.mask == Kind::kBFloat16 ? DataType::kBFloat16
+             : c.mask == Kind::kHalf   ? DataType::kFloat16
+                                       : DataType::kFloat32,
              c.batches * (c.mask_per_head ? c.query_heads : 1) * c.queries * c.keys),
         visible(mask.size(), 1),
         logsumexp(c.batches * c.query_heads * c.queries, -7) {

@@ -1,4 +1,5 @@
-// Operators on rows against references in double precision: every dtype and instruction set, sizes around the vectors' edges, NaN, infinity.
+// Operators on rows against references in double precision: every dtype and instruction set, sizes around the vectors' edges, NaN,
+// infinity.
 #include "kernels/rows/rows.h"
 
 #include <gtest/gtest.h>
@@ -150,7 +151,8 @@ TEST(Rows, SmallWeightsOfASoftmaxKeepTheirDigits) {
     softmax({DataType::kFloat32, false, 1, 200, input.data(), 200, output.data(), 200}, single_thread(), isa);
     double total = 0;
     for (const float x : input) total += std::exp(double{x});
-    for (int i = 0; i < 200; ++i) EXPECT_NEAR(output[i] / (std::exp(double{input[i]}) / total), 1, 6 * 0x1p-24) << isa_name(isa) << " " << i;
+    for (int i = 0; i < 200; ++i)
+      EXPECT_NEAR(output[i] / (std::exp(double{input[i]}) / total), 1, 6 * 0x1p-24) << isa_name(isa) << " " << i;
   }
 }
 
@@ -194,7 +196,8 @@ TEST(Rows, Rope) {
         for (std::int64_t j = 0; j < size; ++j) {
           const auto other = interleaved ? j ^ 1 : j < half ? j + half : j - half;
           const double sign = (interleaved ? j % 2 == 0 : j < half) ? -1 : 1;
-          const double expected = double{input[i * row + j]} * cosine[length * size + j] + sign * input[i * row + other] * sine[length * size + j];
+          const double expected =
+              double{input[i * row + j]} * cosine[length * size + j] + sign * input[i * row + other] * sine[length * size + j];
           const auto actual = output[batch * kLength * kHeads * size + head * size + length * kHeads * size + j];
           expect_near(actual, expected, type, 4);
           EXPECT_EQ(in_place[i * row + j], actual);
@@ -245,7 +248,8 @@ TEST(Rows, IndicesOutOfRangeAreErrors) {
   const std::vector<float> logits(10);
   std::vector<float> loss(1);
   for (const std::int64_t bad : {-1, 10, 1 << 30}) {
-    EXPECT_THROW(cross_entropy({DataType::kFloat32, 1, 10, logits.data(), 10, &bad, -100, loss.data(), nullptr}, single_thread()), std::out_of_range);
+    EXPECT_THROW(cross_entropy({DataType::kFloat32, 1, 10, logits.data(), 10, &bad, -100, loss.data(), nullptr}, single_thread()),
+                 std::out_of_range);
     EXPECT_THROW(gather({1, 4, logits.data(), 10, &bad, loss.data()}, single_thread()), std::out_of_range);
   }
 }
