@@ -42,7 +42,8 @@ def test_loss_curve_equals_cpu(tmp_path: Path, device: str, indexed_device: torc
     cpu = train_on("cpu", tmp_path / "cpu")
     assert cpu.model.device.type == "cpu"
     assert_same_curves(trainer, cpu)
-    assert_same_weights(trainer.model, cpu.model, rtol=1e-3, atol=1e-5)
+    # AdamW moves a weight by up to the learning rate (5e-5 and more here) even where its gradient is rounding noise.
+    assert_same_weights(trainer.model, cpu.model, rtol=1e-3, atol=2e-4)
 
 
 @pytest.mark.parametrize(
