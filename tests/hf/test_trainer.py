@@ -42,7 +42,7 @@ def test_loss_curve_equals_cpu(tmp_path: Path, device: str, indexed_device: torc
     cpu = train_on("cpu", tmp_path / "cpu")
     assert cpu.model.device.type == "cpu"
     assert_same_curves(trainer, cpu)
-    # AdamW moves a weight by up to the learning rate (5e-5 and more here) even where its gradient is rounding noise.
+    # AdamW moves a weight by up to the learning rate (2e-3 here) even where its gradient is rounding noise.
     assert_same_weights(trainer.model, cpu.model, rtol=1e-3, atol=2e-4)
 
 

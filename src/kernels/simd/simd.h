@@ -18,10 +18,8 @@ namespace {
 // Calls f(0), ..., f(kCount - 1) with constants.
 template <int kCount, class Function>
 [[gnu::always_inline]] inline void unrolled(Function&& function) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) __attribute__((always_inline)) {
-    (function(std::integral_constant<int, kIndex>{}), ...);
-  }
-  (std::make_integer_sequence<int, kCount>{});
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>)
+      __attribute__((always_inline)) { (function(std::integral_constant<int, kIndex>{}), ...); }(std::make_integer_sequence<int, kCount>{});
 }
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
