@@ -2,6 +2,7 @@
 #include "compiler/region_text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <limits>
 
@@ -98,8 +99,10 @@ class RegionParser {
 
   int node() {
     const std::string name = take(Kind::kWord, "a node");
-    const int index = name.size() > 1 && name[0] == 'n' ? std::atoi(name.c_str() + 1) : -1;
-    if (index < 0 || index >= static_cast<int>(region_.nodes.size()) || name != "n" + std::to_string(index)) {
+    int index = -1;
+    const auto* const end = name.data() + name.size();
+    const bool is_number = name.size() > 1 && name[0] == 'n' && std::from_chars(name.data() + 1, end, index).ptr == end;
+    if (!is_number || index < 0 || index >= static_cast<int>(region_.nodes.size())) {
       lexer_.fail("'" + name + "' is no node that was defined");
     }
     return index;

@@ -115,7 +115,7 @@ def assert_same_answers(actual: Any, expected: Any) -> None:
         for left, right in zip(actual, expected, strict=True):
             assert_same_answers(left, right)
     elif isinstance(expected, float):
-        assert actual == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        assert actual == pytest.approx(expected, rel=1e-4, abs=1e-5)
     else:
         assert actual == expected
 

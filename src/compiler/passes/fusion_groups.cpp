@@ -70,7 +70,8 @@ std::vector<ValueId> FusionGroups::operands_of(std::size_t instruction) const {
 FusionGroups::Source FusionGroups::source_of(ValueId value, int group) const {
   Source source;
   source.root = views_.root(value);
-  if ((source.number = number_of(source.root.value))) {
+  source.number = number_of(source.root.value);
+  if (source.number) {
     return source;
   }
   const std::size_t rank = program_.type_of(value).tensor.sizes.size();
@@ -113,6 +114,7 @@ FusionGroup FusionGroups::start(std::size_t instruction) const {
     // Results have the recipe's dimensions, or all but the last.
     const auto& sizes = program_.type_of(id).tensor.sizes;
     std::vector<int> dims;
+    dims.reserve(sizes.size());
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       dims.push_back(sizes[i] == 1 ? -1 : iteration[i]);
     }

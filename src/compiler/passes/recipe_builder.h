@@ -59,9 +59,7 @@ class RecipeBuilder {
     argument.node = index;
     return argument;
   }
-  RecipeArgument cast(RecipeArgument argument, Element from, Element to) {
-    return from == to ? argument : add(Op::kCopy, to, {std::move(argument)});
-  }
+  RecipeArgument cast(RecipeArgument argument, Element from, Element to) { return from == to ? argument : add(Op::kCopy, to, {argument}); }
 
   // --- the end ---
   // The argument becomes the next result; one that is no node yet is copied.

@@ -1,4 +1,4 @@
-// Scaled dot-product attention, forward: softmax(scale q k^T + mask) v, without storing the scores.
+// kScaled dot-product attention, forward: softmax(scale q k^T + mask) v, without storing the scores.
 //
 // Inputs of one float dtype; products and sums in float (bfloat16 on AVX-512-BF16: the weights of the softmax are rounded to bfloat16
 // before they meet v, as in PyTorch's kernel). A row of which nothing is visible gives zeros and logsumexp 0, as PyTorch's CPU kernel does.

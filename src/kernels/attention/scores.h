@@ -78,13 +78,13 @@ inline bool read_mask(const AttentionMask& mask, std::int64_t batch, std::int64_
 }
 
 // 2^x for x <= 0 (weights of a softmax); 0 below 2^-126. Relative error 1.5e-7, or 5e-6 if only bfloat16 or half precision is asked for.
-template <bool Full>
+template <bool kFull>
 inline Floats exp2_weight(Floats x) {
   x = select(x < -127.0F, broadcast(-127.0F), x);
   const Floats n = round_to_integer(x);
   const Floats r = x - n;
   Floats p;
-  if constexpr (Full) {
+  if constexpr (kFull) {
     p = r * 0x1.5bba14p-10F + 0x1.3cea88p-7F;
     p = p * r + 0x1.c6b752p-5F;
     p = p * r + 0x1.ebf9bcp-3F;
@@ -141,7 +141,7 @@ inline void store_weights(BFloat16* to, Floats weights) {
 // Takes products of `rows` (at most kLanes) rows and `count` (a multiple of kLanes) keys into their softmax: weights = 2^(score - new
 // maximum), where score = product * scale + added (a mask, unless null). `row` is the distance between rows of products, added and weights.
 // Overwrites the products. Writes for each row the factor for what was summed up under the old maximum.
-template <bool Full, class Weight>
+template <bool kFull, class Weight>
 inline void softmax_step(SoftmaxState& state, std::int64_t rows, float* products, const float* added, std::int64_t row, float scale,
                          std::int64_t count, Weight* weights, float* factors) {
   Floats maxima[kLanes];
@@ -184,7 +184,7 @@ inline void softmax_step(SoftmaxState& state, std::int64_t rows, float* products
     const Floats row_base = broadcast(bases[i]);
     Floats sum = Floats{};
     for (std::int64_t j = i * row; j < i * row + count; j += kLanes) {
-      const Floats weight = exp2_weight<Full>(read(products + j) * scale - row_base);
+      const Floats weight = exp2_weight<kFull>(read(products + j) * scale - row_base);
       sum += weight;
       store_weights(weights + j, weight);
     }

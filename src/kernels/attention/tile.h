@@ -32,15 +32,15 @@ struct PairElements {
 template <class T>
 using ElementsOf = std::conditional_t<kHasBf16Dot && std::is_same_v<T, BFloat16>, PairElements, FloatElements>;
 
-// c[i][j] = (Scaled ? factor[i] * c[i][j] : 0) + sum over k < steps of a[i][k] * b[k][j], for kTileRows rows and kVectors * kLanes columns.
-// b is a panel of that width. Row strides in elements.
-template <class Elements, int kVectors, bool Scaled>
+// c[i][j] = (kScaled ? factor[i] * c[i][j] : 0) + sum over k < steps of a[i][k] * b[k][j], for kTileRows rows and kVectors * kLanes
+// columns. b is a panel of that width. Row strides in elements.
+template <class Elements, int kVectors, bool kScaled>
 inline void multiply_tile(const typename Elements::Element* a, std::ptrdiff_t a_row, const typename Elements::Element* b,
                           std::ptrdiff_t steps, float* c, std::ptrdiff_t c_row, const float* factor) {
   Floats sums[kTileRows][kVectors];
   unrolled<kTileRows>([&](auto i) __attribute__((always_inline)) {
     unrolled<kVectors>(
-        [&](auto j) __attribute__((always_inline)) { sums[i][j] = Scaled ? factor[i] * read(c + i * c_row + j * kLanes) : Floats{}; });
+        [&](auto j) __attribute__((always_inline)) { sums[i][j] = kScaled ? factor[i] * read(c + i * c_row + j * kLanes) : Floats{}; });
   });
   for (std::ptrdiff_t k = 0; k < steps; ++k) {
     Floats right[kVectors];

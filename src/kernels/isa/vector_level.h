@@ -31,10 +31,10 @@ constexpr bool kHasBf16Dot = true;
 constexpr bool kHasBf16Dot = false;
 #endif
 
-using Floats = float [[gnu::vector_size(4 * kLanes)]];
-using Words = std::uint32_t [[gnu::vector_size(4 * kLanes)]];
-using SignedWords = std::int32_t [[gnu::vector_size(4 * kLanes)]];
-using Halves = std::uint16_t [[gnu::vector_size(2 * kLanes)]];
+using Floats = float __attribute__((vector_size(4 * kLanes)));
+using Words = std::uint32_t __attribute__((vector_size(4 * kLanes)));
+using SignedWords = std::int32_t __attribute__((vector_size(4 * kLanes)));
+using Halves = std::uint16_t __attribute__((vector_size(2 * kLanes)));
 
 // Registers are arrays that functions get by reference and index by the constants of a pack expansion: sum[kIndex] = ..., .... If a loop
 // or the capture of a lambda came between, g++ 12 would keep the array in memory.

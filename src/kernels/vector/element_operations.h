@@ -10,11 +10,11 @@ namespace neuron::kernels::vector {
 namespace {
 
 template <typename T>
-inline constexpr bool is_f32 = std::is_same_v<T, float>;
+inline constexpr bool kIsF32 = std::is_same_v<T, float>;
 
 template <typename T>
 T exp_of(T x) {
-  if constexpr (is_f32<T>) {
+  if constexpr (kIsF32<T>) {
     return exp_f32(x);
   } else {
     return std::exp(x);
@@ -22,7 +22,7 @@ T exp_of(T x) {
 }
 template <typename T>
 T tanh_of(T x) {
-  if constexpr (is_f32<T>) {
+  if constexpr (kIsF32<T>) {
     return tanh_f32(x);
   } else {
     return std::tanh(x);
@@ -30,7 +30,7 @@ T tanh_of(T x) {
 }
 template <typename T>
 T erf_of(T x) {
-  if constexpr (is_f32<T>) {
+  if constexpr (kIsF32<T>) {
     return erf_f32(x);
   } else {
     return std::erf(x);
@@ -50,7 +50,7 @@ template <Op op, typename T>
 T float_unary(T x) {
   if constexpr (op == Op::kExp) return exp_of(x);
   if constexpr (op == Op::kLog) {
-    if constexpr (is_f32<T>) {
+    if constexpr (kIsF32<T>) {
       return log_f32(x);
     } else {
       return std::log(x);
@@ -191,7 +191,7 @@ constexpr bool offers() {
     return op == Op::kNegate || op == Op::kAbs || op == Op::kSign || op == Op::kSquare || op == Op::kCube || op == Op::kRelu ||
            op == Op::kNot || (op >= Op::kAdd && op <= Op::kXor && op != Op::kDivide && op != Op::kPow) || op == Op::kWhere;
   } else {
-    return is_f32<T> || op != Op::kMultiplyAdd;
+    return kIsF32<T> || op != Op::kMultiplyAdd;
   }
 }
 

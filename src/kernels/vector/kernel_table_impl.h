@@ -20,7 +20,7 @@ using LaneType = std::conditional_t<lane == Lane::kFloat, float, std::conditiona
 
 template <Rounding rounding, typename T>
 T rounded(T x) {
-  if constexpr (rounding == Rounding::kBF16 && is_f32<T>) {
+  if constexpr (rounding == Rounding::kBF16 && kIsF32<T>) {
     return round_bf16(x);
   } else {
     return x;
@@ -61,7 +61,7 @@ void element_kernel(void* out, const void* first, const void* second, const void
     }
   } else if constexpr (op == Op::kSin || op == Op::kCos) {
     T* const o = static_cast<T*>(out);
-    if constexpr (is_f32<T>) {
+    if constexpr (kIsF32<T>) {
       bool large = false;
       for (std::int64_t i = 0; i < n; ++i) {
         large |= !(std::fabs(a[i]) < kLargestAngle);

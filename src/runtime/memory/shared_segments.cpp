@@ -17,12 +17,9 @@
 namespace neuron::runtime {
 namespace {
 
-#ifndef MADV_POPULATE_WRITE
-constexpr int MADV_POPULATE_WRITE = 23;  // Linux 5.14
-#endif
-#ifndef MADV_COLLAPSE
-constexpr int MADV_COLLAPSE = 25;  // Linux 6.1
-#endif
+// Older headers lack these.
+constexpr int kMadvPopulateWrite = 23;  // Linux 5.14
+constexpr int kMadvCollapse = 25;       // Linux 6.1
 
 constexpr std::size_t kSmallestShared = 8 * kMiB;
 // Shared segments are committed when they are mapped: more than this may be asked for without ever being touched.
@@ -45,7 +42,7 @@ bool files_are_limited() noexcept {
 bool commit_huge_pages(std::byte* base, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += kHugePage) {
     // Rather than touching it: tells when there is no memory.
-    if (madvise(base + at, kPage, MADV_POPULATE_WRITE) != 0) {
+    if (madvise(base + at, kPage, kMadvPopulateWrite) != 0) {
       return false;
     }
   }
@@ -55,7 +52,7 @@ bool commit_huge_pages(std::byte* base, std::size_t bytes) noexcept {
   // EAGAIN: pages were in use elsewhere for a moment.
   int result = -1;
   for (int attempt = 0; attempt < 3 && result != 0; ++attempt) {
-    result = madvise(base, bytes, MADV_COLLAPSE);
+    result = madvise(base, bytes, kMadvCollapse);
     if (result != 0 && errno != EAGAIN) {
       break;
     }
@@ -160,7 +157,7 @@ void SharedSegments::give_space_back(std::uint64_t offset, std::size_t size) noe
         free_.erase(entry);
       }
     }
-  } catch (...) {  // no memory for the entry: this part of the file is not used again
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for the entry: this part of the file is not used again
   }
 }
 
@@ -185,7 +182,7 @@ void* SharedSegments::map_shared(std::size_t size, std::size_t huge_prefix) noex
         const std::lock_guard guard(lock_);
         ranges_.emplace(reinterpret_cast<std::uintptr_t>(base), Range{size, *offset});
         return base;
-      } catch (...) {  // no memory for the entry
+      } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for the entry; undone below
       }
     }
     munmap(base, size);
@@ -225,8 +222,11 @@ void SharedSegments::unmap(void* base, std::size_t size) noexcept {
 void SharedSegments::after_fork_in_child() noexcept {
   enabled_.store(false, std::memory_order_relaxed);
   for (const auto& [base, range] : ranges_) {
-    mmap(reinterpret_cast<void*>(base), range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_,
-         static_cast<off_t>(range.offset));
+    auto* const place = reinterpret_cast<void*>(base);  // NOLINT(performance-no-int-to-ptr): an address as it was recorded
+    if (mmap(place, range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_,
+             static_cast<off_t>(range.offset)) == MAP_FAILED) {
+      munmap(place, range.size);  // to crash in the child is better than to write into the parent's memory
+    }
   }
   ranges_.clear();  // the space is the parent's
   lock_.unlock();

@@ -2,6 +2,7 @@
 //
 // `Tensor.to` makes a dense tensor of its own of everything. What a graph promises of its results, and what `as_strided` reads of its
 // inputs, is more: strides, offsets, elements between, and which tensors share memory.
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -15,6 +16,7 @@ namespace {
 
 at::Tensor over(const c10::Storage& storage, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides,
                 const at::TensorOptions& options) {
+  const at::AutoDispatchBelowADInplaceOrView unnoticed;  // a new tensor's version is 0
   at::Tensor tensor = at::empty({0}, options);
   tensor.set_(storage, offset, sizes, strides);
   return tensor;

@@ -31,7 +31,7 @@ class Clock {
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
 #endif
 inline std::uint64_t sum_of_memory(const char* memory, std::size_t bytes) {
-  using Vector = std::uint64_t [[gnu::vector_size(64)]];
+  using Vector = std::uint64_t __attribute__((vector_size(64)));
   Vector sum0{}, sum1{}, sum2{}, sum3{};
   for (std::size_t i = 0; i + 256 <= bytes; i += 256) {
     for (int line = 0; line < 4; ++line) {
