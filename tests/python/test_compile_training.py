@@ -44,7 +44,7 @@ def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def assert_close(actual: Any, expected: Any) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=4e-6)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_forward_and_backward_match_eager() -> None:

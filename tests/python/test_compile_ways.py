@@ -249,7 +249,7 @@ def test_export_and_run(strict: bool) -> None:
     model, x = small_model(), torch.randn(3, 6, device=DEVICE)
     exported = torch.export.export(model, (x,), strict=strict).module()
     assert_same(exported(x), model(x))
-    assert_same(compile_neuron(exported)(x), model(x))
+    assert_same(compile_neuron(exported)(x), model(x), ulps=4)
 
 
 @torch.no_grad()
@@ -331,7 +331,7 @@ def test_compiled_submodules_of_a_compiled_module() -> None:
     model, x = small_model(), torch.randn(3, 6, device=DEVICE)
     expected = model(x)
     model[0] = torch.compile(model[0], backend="neuron")
-    assert_same(compile_neuron(model)(x), expected)
+    assert_same(compile_neuron(model)(x), expected, ulps=4)
 
 
 def test_decorator_and_bound_methods() -> None:
