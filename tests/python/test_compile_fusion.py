@@ -350,3 +350,20 @@ def test_large_regions_use_all_threads_and_agree() -> None:
     _check(_rms_norm, x, y, ulps=8)
     _check(lambda x, y: x.t() * 2 + 1, x, y)
     assert math.isfinite(x.sum().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "name", ["isnan", "logical_not", "abs", "neg", "sign", "square", "reciprocal", "floor", "relu", "sigmoid", "exp", "erf"]
+)
+def test_every_dtype_is_fused_or_left_alone(name: str, dtype: torch.dtype) -> None:
+    """What an operation has no kernel for stays with ATen, errors included."""
+    x = torch.tensor([0, 1, 3, 2, 1]).to(dtype)
+    function = getattr(torch, name)
+    try:
+        function(x)
+    except RuntimeError:
+        with pytest.raises(Exception, match=r"not (supported|implemented)"):
+            torch.compile(function, backend="neuron")(x.to("neuron"))
+        return
+    _check(function, x, ulps=4)

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "compiler/passes/recipe_builder.h"
+#include "kernels/vector/kernel_table.h"
 
 namespace neuron::compiler {
 namespace {
@@ -381,6 +382,21 @@ bool is_plain(const Program& program, const Instruction& instruction) {
   return plain;
 }
 
+// Comparisons and tests run in the lane of their operands, everything else in that of the result.
+bool is_offered(const Program& program, const Recipe& recipe, const RecipeNode& node) {
+  auto lane = kernels::vector::lane_of(node.type);
+  if (kernels::vector::is_comparison(node.op) || node.op == Op::kIsNan || node.op == Op::kNot) {
+    for (const RecipeArgument& argument : node.arguments) {
+      if (argument.node >= 0) {
+        lane = kernels::vector::lane_of(recipe.nodes[static_cast<std::size_t>(argument.node)].type);
+      } else if (argument.value != kNoValue) {
+        lane = kernels::vector::lane_of(*element_of(program.type_of(argument.value)));
+      }
+    }
+  }
+  return kernels::vector::offers(node.op, lane);
+}
+
 }  // namespace
 
 RecipeArgument RecipeBuilder::number(const Argument& literal, Element type, bool rounded) {
@@ -445,7 +461,10 @@ std::optional<Recipe> recipe_of(const Program& program, const Instruction& instr
     return std::nullopt;
   }
   if (build_row_recipe(instruction, builder) || (instruction.results.size() == 1 && build_elementwise(instruction, builder))) {
-    return builder.take();
+    Recipe recipe = builder.take();
+    if (std::all_of(recipe.nodes.begin(), recipe.nodes.end(), [&](const RecipeNode& node) { return is_offered(program, recipe, node); })) {
+      return recipe;
+    }
   }
   return std::nullopt;
 }

@@ -1,6 +1,9 @@
 // Chooses the interpreter's kernels for the instruction set of this machine, once.
 #include "kernels/vector/kernel_table.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace neuron::kernels::vector {
 
 std::vector<const KernelTable*> kernel_tables() {
@@ -21,6 +24,19 @@ std::vector<const KernelTable*> kernel_tables() {
 const KernelTable& best_kernel_table() noexcept {
   static const KernelTable& chosen = *kernel_tables().back();
   return chosen;
+}
+
+bool offers(Op op, Lane lane) noexcept {
+  const auto& lanes = best_kernel_table().elements[static_cast<int>(op)];
+  const auto has = [&](int index) {
+    return std::any_of(std::begin(lanes[index][0]), std::end(lanes[index][0]), [](auto kernel) { return kernel != nullptr; });
+  };
+  for (int other = 0; other < kLaneCount; ++other) {
+    if (has(other)) {
+      return has(static_cast<int>(lane));
+    }
+  }
+  return true;
 }
 
 }  // namespace neuron::kernels::vector

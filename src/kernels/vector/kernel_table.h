@@ -49,4 +49,7 @@ const KernelTable& kernel_table_avx512() noexcept;
 std::vector<const KernelTable*> kernel_tables();
 const KernelTable& best_kernel_table() noexcept;
 
+// Whether an operation runs on operands of a lane. True for operations that are no element kernels (casts, reductions, counting).
+bool offers(Op op, Lane lane) noexcept;
+
 }  // namespace neuron::kernels::vector
