@@ -263,3 +263,15 @@ def test_hits_are_recorded_in_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert second["timestamp"] > first["timestamp"]
     assert "cached" in caplog.messages[-1]
     assert os.listdir(tmp_path)
+
+
+def test_backward_may_run_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also with PyTorch's cache, which graphs of some size use by themselves."""
+    monkeypatch.setenv("TORCHINDUCTOR_AUTOGRAD_CACHE", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x = torch.ones(3, device=DEVICE, requires_grad=True)
+    y = compile_neuron(lambda t: (t.sin() * t.exp()).sum())(x)
+    y.backward(retain_graph=True)
+    first = x.grad.clone()
+    y.backward()
+    assert_same(x.grad, 2 * first)

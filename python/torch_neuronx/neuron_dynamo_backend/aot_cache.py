@@ -49,17 +49,14 @@ def is_switched_off() -> bool:
 
 # Below this, looking for a result costs more than tracing does: PyTorch imports all of Inductor for the key (about a second, once).
 _WORTHWHILE_NODES = 300
-_used = False
 
 
 def is_wanted(gm: torch.fx.GraphModule) -> bool:
     """Tell whether a graph is to be looked for, and kept."""
-    global _used
     if is_switched_off() or explanation.collecting() or artifacts.folder() is not None:
         return False
     # Someone who names PyTorch's switch wants every graph in the cache.
-    _used = _used or len(gm.graph.nodes) >= _WORTHWHILE_NODES or environment_flag("TORCHINDUCTOR_AUTOGRAD_CACHE", default=False)
-    return _used
+    return len(gm.graph.nodes) >= _WORTHWHILE_NODES or environment_flag("TORCHINDUCTOR_AUTOGRAD_CACHE", default=False)
 
 
 @contextlib.contextmanager

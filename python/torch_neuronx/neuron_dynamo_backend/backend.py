@@ -135,6 +135,10 @@ class _GraphCompiler:
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> OutputCode:
         """Give a boxed callable: it takes one list of inputs and empties it."""
+        # Programs never write into what autograd has saved, so a backward may run twice, also one that was compiled with its forward.
+        context = torch._guards.TracingContext.try_get()
+        if context is not None and context.fw_metadata is not None:
+            context.fw_metadata.bw_donated_idxs = []
         try:
             with _disable_current_modes():  # constants are real tensors, while AOTAutograd still traces with fake ones
                 return compile_graph(gm, example_inputs, self._settings, self._kind)
