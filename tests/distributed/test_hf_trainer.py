@@ -125,7 +125,8 @@ def check(results: list[dict[str, Any]], saved: Path, reference: Run) -> None:
         assert result["norm"] == pytest.approx(norms, rel=1e-4)
     trained = AutoModelForCausalLM.from_pretrained(saved).state_dict()
     far, where = furthest(trained, weights)
-    assert far < 1e-5, f"{where} is {far:.1e} away from one process's"
+    # The bits of a matrix product depend on how many rows it has, and experts see other numbers of rows.
+    assert far < 5e-5, f"{where} is {far:.1e} away from one process's"
 
 
 @pytest.mark.parametrize(

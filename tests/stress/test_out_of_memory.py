@@ -115,7 +115,7 @@ CASES = {
         x = torch.ones(size, device="neuron", requires_grad=True)
         f(x).backward()
     def fits(): step(MIB // 4)
-    def too_much(): step(5 * MIB // 2)
+    def too_much(): step(10 * MIB)  # fits by itself, its gradient beside it does not
     """,
     "checkpoint load": """
     import io, os, tempfile

@@ -1,5 +1,6 @@
 """Process groups: how they are made, split, used by threads, left and made again; works and futures."""
 
+import os
 import threading
 import time
 from datetime import timedelta
@@ -7,6 +8,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+
+from tests.distributed.launch import free_port
 
 NEURON = torch.device("neuron")
 
@@ -69,7 +72,11 @@ def starts(rank: int, how: str) -> list[str]:
         dist.scatter_object_list(received, [("to", r) for r in range(size)] if rank == 0 else None, src=0)
         if received != [("to", rank)]:
             faults.append("scatter_object_list")
+        # Another port for the next time: a fast rank would find the store of the first time while rank 0 is still about to close it.
+        port: list[object] = [free_port()]
+        dist.broadcast_object_list(port, src=0)
         dist.destroy_process_group()
+        os.environ["MASTER_PORT"] = str(port[0])
     return faults
 
 
