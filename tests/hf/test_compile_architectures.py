@@ -159,12 +159,14 @@ def test_compiled_bfloat16_is_as_good_as_the_cpu(name: str) -> None:
 def test_compiled_gradients_equal_eager(name: str) -> None:
     inputs = ARCHITECTURES[name].inputs()
     inputs["labels"] = inputs.get("decoder_input_ids", inputs["input_ids"])
-    reference = _model(name)
+    reference, exact = _model(name), _model(name).double()
     reference(**inputs).loss.backward()
+    exact(**{key: value.double() if value.is_floating_point() else value for key, value in inputs.items()}).loss.backward()
     model = _model(name).to(TEST_DEVICE)
     torch.compiler.reset()
     torch.compile(model, backend="neuron")(**_moved(inputs, torch.float32)).loss.backward()
-    for (key, ours), theirs in zip(model.named_parameters(), reference.parameters(), strict=True):
+    # T5's queries have gradients that almost cancel: the CPU's own are 14 % away from float64.
+    for (key, ours), theirs, right in zip(model.named_parameters(), reference.parameters(), exact.parameters(), strict=True):
         if theirs.grad is not None and theirs.grad.norm() > 1e-6:
             assert ours.grad is not None, key
-            assert distance(ours.grad, theirs.grad) < 1e-3, key
+            assert distance(ours.grad, right.grad) < 1e-3 + 2 * distance(theirs.grad, right.grad), key

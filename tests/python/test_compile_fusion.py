@@ -367,3 +367,10 @@ def test_every_dtype_is_fused_or_left_alone(name: str, dtype: torch.dtype) -> No
             torch.compile(function, backend="neuron")(x.to("neuron"))
         return
     _check(function, x, ulps=4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000, 3000])
+def test_reductions_of_numbers(size: int) -> None:
+    """A row of one number, as `torch.masked.mean` counts elements."""
+    _check(lambda x: x.sum() / torch.ones_like(x, dtype=torch.int64).sum(-1), torch.ones(size), ulps=4)
+    _check(lambda x: x + torch.full_like(x, 0.5).amax(-1) - torch.zeros_like(x).sum(-1), torch.ones(size), ulps=4)

@@ -62,6 +62,11 @@ class Assembler {
                                  : argument.value != kNoValue ? read(argument.value, iteration)
                                                               : argument.number);
       }
+      if ((kernels::vector::is_reduction(step.op) || kernels::vector::is_rotation(step.op)) && node.arguments[0].is_number()) {
+        // A row of one number, as a node: these go over rows.
+        const auto zero = RecipeBuilder::number(Argument(std::int64_t{0}), step.type, true).number;
+        node.arguments[0] = kernels::vector::Argument::of(add({Op::kAdd, step.type, {node.arguments[0], zero}, -1, {}}));
+      }
       if (step.op == Op::kIota) {
         node.access = {std::vector<std::int64_t>(group_.sizes.size(), 0), step.start};
         if (!iteration.empty() && iteration[0] >= 0) {
