@@ -73,7 +73,7 @@ TEST_F(RecordedBf16Products, CorruptFilesAreReplaced) {
   recorded_bf16_products(folder_.path());
   const auto file = folder_.file();
   const auto good = text_of(file);
-  for (const std::string bad : {std::string(), std::string("dot"), good.substr(0, good.size() - 1), good + "x", std::string(5000, 'z')}) {
+  for (const std::string& bad : {std::string(), std::string("dot"), good.substr(0, good.size() - 1), good + "x", std::string(5000, 'z')}) {
     std::ofstream(file, std::ios::trunc) << bad;
     const auto choice = recorded_bf16_products(folder_.path());
     EXPECT_EQ(text_of(file), good.substr(0, good.rfind(' ')) + (choice == Bf16Products::kDot ? " dot\n" : " widen\n"));

@@ -98,7 +98,9 @@ TEST(Rows, Norms) {
           double average = 0, squares = 0;
           for (std::int64_t j = 0; j < size; ++j) {
             x[j] = with_residual ? as_type(double{input[i * row + j]} + residual[i * row + j], type) : input[i * row + j];
-            if (with_residual) EXPECT_EQ(sum[i * row + j], x[j]);
+            if (with_residual) {
+              EXPECT_EQ(sum[i * row + j], x[j]);
+            }
             average += x[j] / static_cast<double>(size);
           }
           if (kind == Norm::Kind::kRms) average = 0;
