@@ -63,7 +63,8 @@ def test_command_as_written(script: str) -> None:
     output = run(shlex.split(first.removeprefix("# ")))
     for text in SAYS[script]:
         assert text in output, output[-6000:]
-    found = re.search(r"^loss (\d+\.\d+) -> (\d+\.\d+)$", output, re.MULTILINE)
+    # Without an end: the other rank may write its warnings into the line.
+    found = re.search(r"^loss (\d+\.\d+) -> (\d+\.\d{3})", output, re.MULTILINE)
     if script.startswith("generate"):
         assert found is None
     else:
