@@ -1,4 +1,5 @@
-// Where our kernels replace PyTorch's CPU kernels in eager use: the measured thresholds of attention and row-wise operators, in one place.
+// Where our kernels replace PyTorch's CPU kernels in eager use: their names for dtypes, and the choice for attention. That of matrix
+// products depends on their sizes and has a table of its own (matmul_choice.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

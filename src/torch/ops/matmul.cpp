@@ -9,25 +9,13 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include "torch/ops/alias_kernel.h"
+#include "torch/ops/kernel_choice.h"
 #include "torch/ops/matmul_choice.h"
 #include "torch/ops/native.h"
 #include "torch/threads/torch_threads.h"
 
 namespace neuron::ops {
 namespace {
-
-std::optional<kernels::DataType> kernel_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return kernels::DataType::kFloat32;
-    case at::kBFloat16:
-      return kernels::DataType::kBFloat16;
-    case at::kHalf:
-      return kernels::DataType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 // Whether a tensor's bytes are its elements, and it is on the device and of the type of `first`.
 bool joins(const at::Tensor& tensor, const at::Tensor& first) {
