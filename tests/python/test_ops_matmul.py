@@ -56,6 +56,18 @@ def test_products_are_as_exact_as_the_cpus(dtype, transposed, weight_transposed)
         check(torch.baddbmm, torch.randn(2, m, n).to(dtype), a.expand(2, m, k), b.expand(2, k, n))
 
 
+@pytest.mark.parametrize("weight_transposed", [False, True])
+@pytest.mark.parametrize("m", [1, 4, 10, 64, 200])
+def test_long_sums_are_as_exact_as_the_cpus(m, weight_transposed):
+    """Libraries compare results to 1e-6 (peft does, of sums of 1000), so the usual error must be the CPU's, not only the largest."""
+    torch.manual_seed(0)
+    for k in (1000, 4096):
+        a, b = torch.randn(m, k), matrix(k, 500, torch.float32, weight_transposed)
+        exact = a.double() @ b.double()
+        cpu, device = (((a.to(place) @ b.to(place)).cpu().double() - exact).square().mean().sqrt() for place in ("cpu", "neuron"))
+        assert device <= 1.2 * cpu + 0.1 * 2**-24 * k**0.5
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_of_linear_are_as_exact_as_the_cpus(dtype):
     torch.manual_seed(1)

@@ -25,10 +25,11 @@ template <class Element, int... kLine>
   (__builtin_prefetch(b + (kLine + static_cast<std::int64_t>(sizeof...(kLine))) * stride, 0, 3), ...);
 }
 
-// The products of one vector of columns.
+// The products of one vector of columns. They are summed up before the sum of all is touched, which keeps the error of a long sum small.
 template <class Format, int... kRow>
-[[gnu::always_inline]] inline Floats add_row_products(Floats sum, const Words (&factor)[sizeof...(kRow)], const typename Format::Element* b,
-                                                      std::int64_t stride, std::integer_sequence<int, kRow...>) {
+[[gnu::always_inline]] inline Floats row_products(const Words (&factor)[sizeof...(kRow)], const typename Format::Element* b,
+                                                  std::int64_t stride, std::integer_sequence<int, kRow...>) {
+  Floats sum{};
   ((sum = multiply_words<Format>(sum, factor[kRow],
                                  Format::across(b + kRow * Format::kStep * stride, b + (kRow * Format::kStep + 1) * stride))),
    ...);
@@ -43,14 +44,14 @@ template <class Format, int kRows>
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     prefetch_rows(b + i, stride, kIndices<kRows * Format::kStep>);
-    store(y + i, add_row_products<Format>(load<Floats>(y + i), factor, b + i, stride, kIndices<kRows>));
+    store(y + i, load<Floats>(y + i) + row_products<Format>(factor, b + i, stride, kIndices<kRows>));
   }
   if (i < count) {
     typename Format::Element edge[kRows * Format::kStep * kLanes] = {};
     for (int line = 0; line < kRows * Format::kStep; ++line) {
       std::memcpy(edge + line * kLanes, b + line * stride + i, (count - i) * sizeof(typename Format::Element));
     }
-    store(y + i, add_row_products<Format>(load<Floats>(y + i), factor, edge, kLanes, kIndices<kRows>));
+    store(y + i, load<Floats>(y + i) + row_products<Format>(factor, edge, kLanes, kIndices<kRows>));
   }
 }
 
@@ -65,11 +66,16 @@ struct SweptRows {
 // cache from the second row of A on.
 constexpr std::int64_t kSweepColumns = 1024;
 
+// Words that are summed up in y before they are added to the sum of all, for the error's sake as in tile.h.
+constexpr std::int64_t kSweptWords = 512;
+
+// As sweep_all, for the words [begin, end) of k.
 template <class Format>
-void sweep_all(const SweptRows& x, const Operand<Format>& b, std::int64_t column, std::int64_t count, std::int64_t k, float* y) {
+void sweep_words(const SweptRows& x, const Operand<Format>& b, std::int64_t column, std::int64_t count, std::int64_t begin,
+                 std::int64_t end, std::int64_t k, float* y) {
   std::fill_n(y, x.count * kSweepColumns, 0.0F);
-  const auto whole = k / Format::kStep;  // words that have all their elements
-  std::int64_t word = 0;
+  const auto whole = std::min(end, k / Format::kStep);  // words that have all their elements
+  auto word = begin;
   for (; word + kSweepRows <= whole; word += kSweepRows) {
     for (std::int64_t row = 0; row < x.count; ++row) {
       sweep<Format, kSweepRows>(x.words + row * x.stride + word, b.at(column, word * Format::kStep), b.k_stride, count,
@@ -81,7 +87,7 @@ void sweep_all(const SweptRows& x, const Operand<Format>& b, std::int64_t column
       sweep<Format, 1>(x.words + row * x.stride + word, b.at(column, word * Format::kStep), b.k_stride, count, y + row * kSweepColumns);
     }
   }
-  if (whole * Format::kStep < k) {
+  if (whole < end) {
     // The last row of B has no partner.
     const auto* last = b.at(column, k - 1);
     for (std::int64_t i = 0; i < count; i += kLanes) {
@@ -97,6 +103,20 @@ void sweep_all(const SweptRows& x, const Operand<Format>& b, std::int64_t column
   }
 }
 
+// `part` is room for as many sums as y.
+template <class Format>
+void sweep_all(const SweptRows& x, const Operand<Format>& b, std::int64_t column, std::int64_t count, std::int64_t k, float* y,
+               float* part) {
+  const auto words = words_of<Format>(k);
+  sweep_words<Format>(x, b, column, count, 0, std::min(words, kSweptWords), k, y);
+  for (std::int64_t word = kSweptWords; word < words; word += kSweptWords) {
+    sweep_words<Format>(x, b, column, count, word, std::min(words, word + kSweptWords), k, part);
+    for (std::int64_t i = 0; i < x.count * kSweepColumns; i += kLanes) {
+      store(y + i, load<Floats>(y + i) + load<Floats>(part + i));
+    }
+  }
+}
+
 template <class Format>
 void multiply_by_sweeps(const Matmul& problem, const Operand<Format>& a, const Operand<Format>& b, const Operand<Format>& gate,
                         Threads& threads) {
@@ -107,13 +127,14 @@ void multiply_by_sweeps(const Matmul& problem, const Operand<Format>& a, const O
   const Finisher finisher(problem);
   threads.run([&](int member, int count) {
     const auto [begin, end] = share_of(problem.n, 64, member, count);
-    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 2 * problem.m * kSweepColumns * sizeof(float)));
+    auto* sums = static_cast<float*>(scratch(Scratch::kTile, 3 * problem.m * kSweepColumns * sizeof(float)));
     auto* gates = sums + problem.m * kSweepColumns;
+    auto* part = gates + problem.m * kSweepColumns;
     for (auto column = begin; column < end; column += kSweepColumns) {
       const auto width = std::min(end - column, kSweepColumns);
-      sweep_all<Format>(x, b, column, width, problem.k, sums);
+      sweep_all<Format>(x, b, column, width, problem.k, sums, part);
       if (gate.data != nullptr) {
-        sweep_all<Format>(x, gate, column, width, problem.k, gates);
+        sweep_all<Format>(x, gate, column, width, problem.k, gates, part);
       }
       finisher.finish(0, problem.m, column, width, sums, gate.data != nullptr ? gates : nullptr, kSweepColumns);
     }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "kernels/matmul/formats.h"
 
@@ -29,9 +31,15 @@ using Sums = Floats[kRows * kVectors];
 template <int kRows>
 using RowPointers = const std::uint32_t * [(kRows + 2) / 3];
 
+// Words of a sum of float32 products that are summed up on their own: the error of a long sum grows with its length, that of a sum of sums
+// with the square root of it. Products of narrower numbers are rounded to those again.
+template <class Format>
+constexpr std::int64_t kStretch = std::is_same_v<Format, FloatFormat> ? 128 : std::numeric_limits<std::int64_t>::max();
+
 template <int kVectors, int... kIndex>
-[[gnu::always_inline]] inline void load_sums(Floats (&sum)[sizeof...(kIndex)], const float* from, std::integer_sequence<int, kIndex...>) {
-  ((sum[kIndex] = load<Floats>(from + kIndex / kVectors * kPanelWidth + kIndex % kVectors * kLanes)), ...);
+[[gnu::always_inline]] inline void add_sums(const Floats (&sum)[sizeof...(kIndex)], float* to, std::integer_sequence<int, kIndex...>) {
+  const auto at = [to](int index) { return to + index / kVectors * kPanelWidth + index % kVectors * kLanes; };
+  (store(at(kIndex), load<Floats>(at(kIndex)) + sum[kIndex]), ...);
 }
 
 template <int kVectors, int... kIndex>
@@ -82,38 +90,42 @@ template <class Format, int kRows, int kVectors, int kPrefetches>
   constexpr auto kGroups = kIndices<(kRows + 2) / 3>;
   constexpr int kEach = kPrefetches / 3;
   Sums<kRows, kVectors> sum;
-  if (add) {
-    load_sums<kVectors>(sum, sums, kAll);
-  } else {
-    clear_sums(sum, kAll);
-  }
   RowPointers<kRows> pointer;
   set_pointers(pointer, rows, stride, kGroups);
-  auto left = words;
   const char* next = prefetch.next;
   const auto ahead = prefetch.step;
-  for (; left >= 4; left -= 4) {
-    add_products<Format, kVectors>(sum, pointer, stride, panel, 0, kAll);
-    prefetch_lines(next, ahead, kIndices<std::max(1, kEach)>);
-    add_products<Format, kVectors>(sum, pointer, stride, panel + kPanelWidth, 1, kAll);
-    prefetch_lines(next + kEach * ahead, ahead, kIndices<kEach>);
-    add_products<Format, kVectors>(sum, pointer, stride, panel + 2 * kPanelWidth, 2, kAll);
-    prefetch_lines(next + 2 * kEach * ahead, ahead, kIndices<kEach>);
-    add_products<Format, kVectors>(sum, pointer, stride, panel + 3 * kPanelWidth, 3, kAll);
-    next += kPrefetches * ahead;
-    panel += 4 * kPanelWidth;
-    advance_pointers(pointer, 4, kGroups);
-  }
+  do {
+    auto left = std::min(words, kStretch<Format>);
+    words -= left;
+    clear_sums(sum, kAll);
+    for (; left >= 4; left -= 4) {
+      add_products<Format, kVectors>(sum, pointer, stride, panel, 0, kAll);
+      prefetch_lines(next, ahead, kIndices<std::max(1, kEach)>);
+      add_products<Format, kVectors>(sum, pointer, stride, panel + kPanelWidth, 1, kAll);
+      prefetch_lines(next + kEach * ahead, ahead, kIndices<kEach>);
+      add_products<Format, kVectors>(sum, pointer, stride, panel + 2 * kPanelWidth, 2, kAll);
+      prefetch_lines(next + 2 * kEach * ahead, ahead, kIndices<kEach>);
+      add_products<Format, kVectors>(sum, pointer, stride, panel + 3 * kPanelWidth, 3, kAll);
+      next += kPrefetches * ahead;
+      panel += 4 * kPanelWidth;
+      advance_pointers(pointer, 4, kGroups);
+    }
+    for (; left > 0; --left) {
+      add_products<Format, kVectors>(sum, pointer, stride, panel, 0, kAll);
+      panel += kPanelWidth;
+      advance_pointers(pointer, 1, kGroups);
+    }
+    if (add) {
+      add_sums<kVectors>(sum, sums, kAll);
+    } else {
+      store_sums<kVectors>(sum, sums, kAll);
+    }
+    add = true;
+  } while (words > 0);
   prefetch.next = next;
   if (next >= prefetch.end) {
     prefetch.step = 0;
   }
-  for (; left > 0; --left) {
-    add_products<Format, kVectors>(sum, pointer, stride, panel, 0, kAll);
-    panel += kPanelWidth;
-    advance_pointers(pointer, 1, kGroups);
-  }
-  store_sums<kVectors>(sum, sums, kAll);
 }
 
 // A tile of any height: whole tiles, then a few smaller ones.
