@@ -48,8 +48,10 @@ check: build ## the quick gate while editing (below three minutes): formatting, 
 test-cpp: build ## C++ tests (ctest)
 	$(BIN)/ctest --test-dir build --output-on-failure -j2
 
+# Tests of one process share the two cores; those of several ranks have them alone.
 test-python: build ## Python tests (pytest)
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not extra" -q --durations=15
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not extra" -q --durations=15 --ignore=tests/distributed -n 2 --dist loadfile
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/distributed -m "not extra" -q --durations=15
 
 test-conformance: build ## the quick tier of the conformance suite (about five minutes)
 	$(BIN)/python -m tests.conformance --tier quick --fresh
