@@ -68,6 +68,7 @@ Executable::Executable(compiler::Program program, ProgramObjects objects) : prog
     steps_.push_back(make_step(instruction));
     largest_stack_ = std::max(largest_stack_, steps_.back().arguments.size());
   }
+  times_ = std::make_unique<StepTimes>(steps_.size());
   find_written_inputs();
   find_tracked_views();
 }

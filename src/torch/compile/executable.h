@@ -20,6 +20,7 @@
 #include "compiler/program.h"
 #include "torch/compile/external_call.h"
 #include "torch/compile/fused_call.h"
+#include "torch/compile/step_times.h"
 #include "torch/compile/view_call.h"
 
 namespace neuron::compile {
@@ -43,6 +44,7 @@ class Executable {
   std::size_t input_count() const { return program_.inputs().size(); }
   // Bytes kept alive by this executable: constants, and an estimate for the steps.
   std::uint64_t size_bytes() const;
+  const StepTimes& times() const { return *times_; }
 
  private:
   struct Fill {
@@ -89,6 +91,7 @@ class Executable {
   std::vector<const at::Tensor*> constant_of_;  // by value id; null for other values
   std::vector<std::size_t> written_inputs_;     // positions among the inputs
   std::size_t largest_stack_ = 0;
+  std::unique_ptr<StepTimes> times_;
 };
 
 }  // namespace neuron::compile

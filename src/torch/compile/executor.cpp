@@ -46,15 +46,18 @@ std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const 
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(kAlreadyTraced);
   torch::jit::Stack stack;
   stack.reserve(largest_stack_);
+  StepTimes::Run times(StepTimes::enabled() ? times_.get() : nullptr);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     try {
       execute(steps_[i], slots, stack);
+      times.lap(i);
     } catch (c10::Error& error) {
       error.add_context(c10::str("while executing ", compiler::to_string(program_.instructions[i], program_), " (instruction ", i + 1,
                                  " of ", steps_.size(), " in graph ", program_.name(), ")"));
       throw;
     }
   }
+  times.end();
   std::vector<c10::IValue> outputs;
   outputs.reserve(program_.outputs.size());
   for (const compiler::Argument& output : program_.outputs) {
