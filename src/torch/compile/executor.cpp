@@ -117,6 +117,16 @@ void Executable::execute_fused(const Step& step, Slots& slots) const {
   release(step, slots);
 }
 
+void Executable::execute_matmul(const Step& step, Slots& slots) const {
+  const MatmulCall& call = *step.matmul;
+  c10::SmallVector<const at::Tensor*, 8> inputs;
+  for (const compiler::ValueId id : call.operands()) {
+    inputs.push_back(&tensor_of(id, slots));
+  }
+  slots[static_cast<std::size_t>(step.results[0])] = call.run(inputs);
+  release(step, slots);
+}
+
 // False if the tensor is not what was promised; then the operator itself must look at it.
 bool Executable::execute_view(const Step& step, Slots& slots) const {
   const at::Tensor& base = tensor_of(step.view->operand(), slots);
@@ -140,6 +150,9 @@ bool Executable::execute_view(const Step& step, Slots& slots) const {
 void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const {
   if (step.fused != nullptr) {
     return execute_fused(step, slots);
+  }
+  if (step.matmul != nullptr) {
+    return execute_matmul(step, slots);
   }
   if (step.view && (!step.tracks_views || !step.op) && execute_view(step, slots)) {
     return;
