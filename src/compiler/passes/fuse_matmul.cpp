@@ -17,6 +17,9 @@ namespace {
 
 using kernels::Activation;
 
+// One call that reads two weights beats two calls from so many rows on (bfloat16, Zen 4: 0.87x at 1 and 8 rows, 1.05x at 32, 1.06x at 512).
+constexpr std::int64_t kLeastGatedRows = 16;
+
 std::optional<double> number(const Operand& operand) {
   if (const auto* integer = operand.value.get_if<std::int64_t>()) {
     return static_cast<double>(*integer);
@@ -231,7 +234,8 @@ class MatmulFuser {
       }
       Product product = active->product;
       product.gate = linear->product.b;
-      if (product.activation != Activation::kNone && sizes_of(program_, product) &&
+      const auto sizes = sizes_of(program_, product);
+      if (product.activation != Activation::kNone && sizes && sizes->m >= kLeastGatedRows &&
           may_move(product, std::min(active->position, linear->position), index)) {
         return product;
       }
