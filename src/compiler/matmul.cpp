@@ -63,7 +63,9 @@ std::optional<std::int64_t> batch_of(const Program& program, const TensorType& m
     const bool fits = type.is_tensor() && type.tensor.scalar == ScalarKind::kInt64 && type.tensor.sizes.size() == 1;
     return fits && matrix.sizes.size() == 3 ? std::optional(type.tensor.sizes[0]) : std::nullopt;
   }
-  return matrix.sizes.size() == 3 ? std::optional(matrix.sizes[0]) : matrix.sizes.size() == 2 ? std::optional(std::int64_t{1}) : std::nullopt;
+  return matrix.sizes.size() == 3   ? std::optional(matrix.sizes[0])
+         : matrix.sizes.size() == 2 ? std::optional(std::int64_t{1})
+                                    : std::nullopt;
 }
 
 }  // namespace
@@ -205,8 +207,8 @@ std::optional<std::string> find_fault(const Program& program, const Instruction&
     return "a matrix product has a result of another type";
   }
   for (const ValueId added : {product->addend, product->residual}) {
-    if (added != kNoValue && (!matrix_type(program.type_of(added)) ||
-                              !strides_within(program.type_of(added).tensor, result.tensor.sizes, *sizes))) {
+    if (added != kNoValue &&
+        (!matrix_type(program.type_of(added)) || !strides_within(program.type_of(added).tensor, result.tensor.sizes, *sizes))) {
       return "what is added to a matrix product does not fit it";
     }
   }

@@ -80,7 +80,12 @@ def test_a_layer_is_one_instruction(name: str, dtype: torch.dtype) -> None:
     def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         return act(F.linear(x, w, b)) + h
 
-    inputs = [_values(2, 5, 33, dtype=dtype), _values(17, 33, dtype=dtype, seed=1) / 6, _values(17, dtype=dtype, seed=2), _values(2, 5, 17, dtype=dtype, seed=3)]
+    inputs = [
+        _values(2, 5, 33, dtype=dtype),
+        _values(17, 33, dtype=dtype, seed=1) / 6,
+        _values(17, dtype=dtype, seed=2),
+        _values(2, 5, 17, dtype=dtype, seed=3),
+    ]
     _check(layer, *inputs)
     assert _instructions(layer, *inputs) == {"neuron::matmul": 1}
 
@@ -130,10 +135,17 @@ def test_rows_that_repeat_in_the_batch_are_added_apart() -> None:
 
 def test_other_layouts() -> None:
     x, w = _values(9, 5).t(), _values(12, 18, seed=1)[::2, ::2]
-    for left, right, added in itertools.product((x, x.contiguous()), (w.t(), _values(9, 6, seed=3)), (_values(6, 5, seed=2).t(), _values(10, 6)[::2])):
+    for left, right, added in itertools.product(
+        (x, x.contiguous()), (w.t(), _values(9, 6, seed=3)), (_values(6, 5, seed=2).t(), _values(10, 6)[::2])
+    ):
         _check(lambda x, w, b: F.gelu(x @ w) + b, left, right, added)
     _check(lambda x, w, b: (x @ w).t() + b, _values(5, 9), _values(9, 6), _values(6, 5))
-    _check(lambda x, w, b: torch.baddbmm(b, x, w, beta=0.5, alpha=2), _values(2, 5, 9).transpose(0, 1).transpose(0, 1), _values(9, 2, 6).transpose(0, 1), _values(5, 6))
+    _check(
+        lambda x, w, b: torch.baddbmm(b, x, w, beta=0.5, alpha=2),
+        _values(2, 5, 9).transpose(0, 1).transpose(0, 1),
+        _values(9, 2, 6).transpose(0, 1),
+        _values(5, 6),
+    )
     _check(lambda x, w: x.expand(4, 9) @ w.expand(9, 6), _values(1, 9), _values(9, 1))
 
 
@@ -213,7 +225,11 @@ def test_training(dtype: torch.dtype) -> None:
         y = F.gelu(F.linear(x, w, b)) + x
         return (F.silu(y @ v) * (y @ w)).float().square().mean()
 
-    inputs = [_values(20, 16, dtype=dtype), *(_values(16, 16, dtype=dtype, seed=seed) / 4 for seed in (1, 2)), _values(16, dtype=dtype, seed=3)]
+    inputs = [
+        _values(20, 16, dtype=dtype),
+        *(_values(16, 16, dtype=dtype, seed=seed) / 4 for seed in (1, 2)),
+        _values(16, dtype=dtype, seed=3),
+    ]
 
     def gradients(function: Callable[..., torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor]:
         leaves = [value.clone().requires_grad_() for value in values]
@@ -295,4 +311,6 @@ def test_times_are_reported() -> None:
     graph = _graph(lambda x, w: F.relu(x @ w), _values(64, 64), _values(64, 64))
     (time,) = [time for time in graph.times() if time.opcode == "neuron::matmul"]
     assert time.count == 1 and time.flops == 2 * 64**3 and time.bytes == 3 * 64 * 64 * 4 and time.seconds > 0
-    assert "GB/s" in str(torch_neuronx.explain(lambda x, w: F.relu(x @ w), torch.ones(4, 4, device="neuron"), torch.ones(4, 4, device="neuron")))
+    assert "GB/s" in str(
+        torch_neuronx.explain(lambda x, w: F.relu(x @ w), torch.ones(4, 4, device="neuron"), torch.ones(4, 4, device="neuron"))
+    )

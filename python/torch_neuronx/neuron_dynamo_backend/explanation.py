@@ -166,8 +166,9 @@ def _product_flops(instruction: dict[str, Any]) -> int:
     left = _LEFT.get(instruction["opcode"])
     if left is None:
         return 0
-    _, sizes, _ = instruction["operands"][left]
-    return 2 * int(sizes[-1]) * sum(math.prod(result) for _, result, _ in instruction["results"])
+    inner = int(instruction["operands"][left][1][-1])
+    pairs = 2 if "gate=" in instruction["text"] else 1
+    return 2 * pairs * inner * sum(int(math.prod(result)) for _, result, _ in instruction["results"])
 
 
 def _describe_times(times: list[TimeReport]) -> list[str]:

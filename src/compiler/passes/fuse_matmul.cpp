@@ -118,7 +118,9 @@ class MatmulFuser {
         const auto product = product_of(instruction);
         return product ? std::optional(Found{*product, static_cast<std::size_t>(index)}) : std::nullopt;
       }
-      if (!ViewMaps::is_view(instruction) || ViewMaps::offset_of(program_, instruction) != 0) {
+      // A dropout that drops nothing is a copy.
+      const bool copies = instruction.opcode == "aten::clone";
+      if (!copies && (!ViewMaps::is_view(instruction) || ViewMaps::offset_of(program_, instruction) != 0)) {
         return std::nullopt;
       }
       const ValueId base = operand_value(instruction, 0);

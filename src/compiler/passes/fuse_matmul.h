@@ -4,8 +4,8 @@
 //   relu, silu and gelu                         gelu(addmm(b, x, w))
 //   gated pairs                                 mul(silu(mm(x, w)), mm(x, v))
 //   the choice of matrices                      bmm(index(w, [i]), x)         nothing is copied
-// Results that somebody else reads stay as they are, and so do values that are cast. Where eager PyTorch rounds each of the operators, these
-// round once.
+// Results that somebody else reads stay as they are, and so do values that are cast. Where eager PyTorch rounds each of the operators,
+// these round once.
 #pragma once
 
 #include "compiler/program.h"

@@ -88,6 +88,13 @@ TEST(FuseMatmul, ASumWithItselfStays) {
   expect_line(fused(replaced(kLayer, "aten::add.Tensor(%8, %3", "aten::add.Tensor(%8, %8")), "aten::add.Tensor(%8, %8");
 }
 
+TEST(FuseMatmul, CopiesThatNobodyElseReads) {
+  std::string text = replaced(kLayer, "    %9 =", "    %10 = aten::clone(%8, memory_format=none): bf16[2,3,4]@neuron:0\n    %9 =");
+  text = replaced(text, "aten::add.Tensor(%8,", "aten::add.Tensor(%10,");
+  EXPECT_EQ(count(fused(text), "aten::clone"), 0U);
+  expect_line(fused(replaced(text, "return [%9]", "return [%9, %10]")), "aten::clone");
+}
+
 TEST(FuseMatmul, AWiderResultStays) {
   std::string text = replaced(kLayer, "input %3: bf16[2,3,4]", "input %3: f32[2,3,4]");
   text = fused(replaced(text, "alpha=1): bf16[2,3,4]@neuron:0\n    return", "alpha=1): f32[2,3,4]@neuron:0\n    return"));
@@ -219,8 +226,9 @@ TEST(Matmul, TheVerifierKnowsProducts) {
       EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
     }
   };
-  verify(parse_program(
-      "program \"p\" {\n input %0: f32[2,3]@neuron:0\n input %1: f32[3,4]@neuron:0\n %2 = neuron::matmul(%0, %1): f32[8]@neuron:0\n return [%2]\n}"));
+  verify(
+      parse_program("program \"p\" {\n input %0: f32[2,3]@neuron:0\n input %1: f32[3,4]@neuron:0\n %2 = neuron::matmul(%0, %1): "
+                    "f32[8]@neuron:0\n return [%2]\n}"));
   is_refused("%2 = neuron::matmul(%1, %0): f32[2,4]@neuron:0", "do not fit each other");
   is_refused("%2 = neuron::matmul(%0, %1): f32[2,5]@neuron:0", "another type");
   is_refused("%2 = neuron::matmul(%0, %1): f32[2,4]{1,2}@neuron:0", "another type");
