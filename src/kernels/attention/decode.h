@@ -217,7 +217,7 @@ class Decode {
       for (std::int64_t d = 0; d < whole; d += Dot::kStep) {
         const auto q = Dot::query(query + d);
         if (row == 0 && ahead != 0) {
-          unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { __builtin_prefetch(key(j) + d + ahead); });
+          unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { __builtin_prefetch(key(j) + d + ahead, 0, 2); });
         }
         unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { sums[j] = Dot::multiply_add(sums[j], q, key(j) + d); });
       }
@@ -258,7 +258,7 @@ class Decode {
       if (ahead != 0) {
         constexpr int kLine = 64 / sizeof(T);
         unrolled<std::max(1, kVectors * kLanes / kLine)>(
-            [&](auto j) __attribute__((always_inline)) { __builtin_prefetch(value + ahead + j * kLine); });
+            [&](auto j) __attribute__((always_inline)) { __builtin_prefetch(value + ahead + j * kLine, 0, 2); });
       }
       Floats right[kVectors];
       unrolled<kVectors>([&](auto j)
