@@ -18,20 +18,22 @@ struct FloatDot {
   using Query = float;
   static constexpr int kStep = kLanes;
   static Floats query(const float* from) { return load<Floats>(from); }
-  static Floats multiply_add(Floats sum, Floats query, const T* key) { return sum + query * read(key); }
-  static Floats multiply_add_part(Floats sum, Floats query, const T* key, std::ptrdiff_t n) { return sum + query * read_part(key, n); }
+  static Floats key(const T* from) { return read(from); }
+  static Floats key_part(const T* from, std::ptrdiff_t n) { return read_part(from, n); }
+  static Floats multiply_add(Floats sum, Floats query, Floats key) { return sum + query * key; }
 };
 
 struct PairDot {
   using Query = BFloat16;
   static constexpr int kStep = 2 * kLanes;
   static Words query(const BFloat16* from) { return load<Words>(from); }
-  static Floats multiply_add(Floats sum, Words query, const BFloat16* key) { return dot_pairs(sum, query, load<Words>(key)); }
-  static Floats multiply_add_part(Floats sum, Words query, const BFloat16* key, std::ptrdiff_t n) {
+  static Words key(const BFloat16* from) { return load<Words>(from); }
+  static Words key_part(const BFloat16* from, std::ptrdiff_t n) {
     BFloat16 whole[kStep] = {};
-    std::memcpy(whole, key, static_cast<std::size_t>(n) * sizeof(BFloat16));
-    return dot_pairs(sum, query, load<Words>(whole));
+    std::memcpy(whole, from, static_cast<std::size_t>(n) * sizeof(BFloat16));
+    return load<Words>(whole);
   }
+  static Floats multiply_add(Floats sum, Words query, Words key) { return dot_pairs(sum, query, key); }
 };
 
 template <class T>
@@ -43,8 +45,11 @@ class Decode {
   static constexpr std::int64_t kBlock = 32;  // keys whose weights are computed before their values are read
   static constexpr std::int64_t kMinimumChunk = 512;
   static constexpr std::int64_t kMostChunks = 64;  // of one head, bounds the memory of their sums
-  static constexpr int kValueRows = kRegisters == 32 ? 4 : 2;
-  static constexpr int kValueVectors = 4;
+  // Rows that are worked on together, so that their sums fit the registers with many vectors of a value, or with some.
+  static constexpr int kFewRows = 2;
+  static constexpr int kMoreRows = kRegisters == 32 ? 4 : 2;
+  static constexpr int kWide = kRegisters == 32 ? 8 : 4;
+  static constexpr int kNarrow = 4;
 
  public:
   explicit Decode(const Attention& call)
@@ -158,12 +163,9 @@ class Decode {
   void attend_block(const Work& work, std::int64_t key, std::int64_t count, std::int64_t left) const {
     const auto* keys = row_of<T>(call_.key, work.batch, work.key_head, key);
     const auto* values = row_of<T>(call_.value, work.batch, work.key_head, key);
-    // Computing asks for the same places of the next block as it goes along: the processor does not guess rows that are apart, and
-    // computing and reading would take turns.
-    const auto ahead = left >= 2 * kBlock ? kBlock : 0;
+    const auto ahead = left >= 2 * kBlock;
     for (std::int64_t j = 0; j < count; j += kLanes) {
-      const auto n = std::min<std::int64_t>(kLanes, count - j);
-      multiply_keys(work, keys + j * call_.key.row, n, j, ahead * call_.key.row);
+      multiply_keys(work, keys + j * call_.key.row, std::min<std::int64_t>(kLanes, count - j), j, ahead);
     }
     const bool masked = call_.mask.kind != AttentionMask::Kind::kNone;
     const auto whole = round_up(count, kLanes);
@@ -185,92 +187,157 @@ class Decode {
                                              masked ? work.added + row * kBlock : nullptr, kBlock, score_scale(call_), whole, products,
                                              work.factors + row);
     }
+    const auto value_ahead = ahead ? distance_ahead(call_.value_size, call_.value.row) : 0;
+    for_rows([&]<int kRows>(std::integral_constant<int, kRows>, std::int64_t row) {
+      add_values<kRows>(work, row, values, count, row == 0 ? value_ahead : 0);
+    });
+  }
+
+  // Calls f(number of rows, first row) until all rows have been worked on.
+  template <class Function>
+  void for_rows(const Function& function) const {
     std::int64_t row = 0;
-    for (; row + kValueRows <= rows_; row += kValueRows) {
-      add_values<kValueRows>(work, row, values, count, row == 0 ? ahead * call_.value.row : 0);
+    for (; row + kMoreRows <= rows_; row += kMoreRows) {
+      function(std::integral_constant<int, kMoreRows>{}, row);
     }
-    for (; row + 2 <= rows_; row += 2) {
-      add_values<2>(work, row, values, count, row == 0 ? ahead * call_.value.row : 0);
+    for (; row + kFewRows <= rows_; row += kFewRows) {
+      function(std::integral_constant<int, kFewRows>{}, row);
     }
     for (; row < rows_; ++row) {
-      add_values<1>(work, row, values, count, row == 0 ? ahead * call_.value.row : 0);
+      function(std::integral_constant<int, 1>{}, row);
     }
+  }
+
+  // How far ahead rows of `size` elements are fetched, in elements: so many rows that a cache whose rows follow each other is read as one
+  // stream, with the distance that suits the hardware's own prefetch.
+  static std::int64_t distance_ahead(std::int64_t size, std::int64_t row) {
+    constexpr std::int64_t kBytes = 2048;
+    return std::max<std::int64_t>(1, kBytes / std::max<std::int64_t>(1, size * static_cast<std::int64_t>(sizeof(T)))) * row;
   }
 
   // products[row][at + j] = query row . key j, for n <= kLanes keys; the lanes behind them repeat the last key.
-  void multiply_keys(const Work& work, const T* keys, std::int64_t n, std::int64_t at, std::int64_t ahead) const {
-    if (n == kLanes) {
-      multiply_keys(work, at, ahead, [&](int j) __attribute__((always_inline)) { return keys + j * call_.key.row; });
-    } else {
-      multiply_keys(work, at, ahead,
-                    [&](int j) __attribute__((always_inline)) { return keys + std::min<std::int64_t>(j, n - 1) * call_.key.row; });
-    }
+  void multiply_keys(const Work& work, const T* keys, std::int64_t n, std::int64_t at, bool ahead) const {
+    for_rows([&]<int kRows>(std::integral_constant<int, kRows>, std::int64_t row) {
+      alignas(64) float lanes[kRows * kLanes * kLanes];
+      multiply_rows<kRows>(work, row, keys, n, row == 0 && ahead ? distance_ahead(call_.head_size, call_.key.row) : 0, lanes);
+      for (int i = 0; i < kRows; ++i) {
+        Floats sums[kLanes];
+        load_lines(sums, lanes + i * kLanes * kLanes, sizeof(Floats), kIndices<kLanes>);
+        write(work.products + (row + i) * kBlock + at, sums_of(sums));
+      }
+    });
   }
 
-  template <class Key>
-  void multiply_keys(const Work& work, std::int64_t at, std::int64_t ahead, Key key) const {
+  template <int... kRow>
+  [[gnu::always_inline]] static void add_products(Floats (&sum)[sizeof...(kRow)], const typename Dot::Query* query, std::int64_t query_size,
+                                                  const T* key, std::integer_sequence<int, kRow...>) {
+    const auto value = Dot::key(key);
+    ((sum[kRow] = Dot::multiply_add(sum[kRow], Dot::query(query + kRow * query_size), value)), ...);
+  }
+  template <int... kRow>
+  [[gnu::always_inline]] static void add_last_products(Floats (&sum)[sizeof...(kRow)], const typename Dot::Query* query,
+                                                       std::int64_t query_size, const T* key, std::ptrdiff_t n,
+                                                       std::integer_sequence<int, kRow...>) {
+    const auto value = Dot::key_part(key, n);
+    ((sum[kRow] = Dot::multiply_add(sum[kRow], Dot::query(query + kRow * query_size), value)), ...);
+  }
+
+  // lanes[row][key] = vectors whose lanes are to be added. Keys are read one after the other, as memory serves them best.
+  template <int kRows>
+  [[gnu::noinline]] void multiply_rows(const Work& work, std::int64_t row, const T* keys, std::int64_t n, std::int64_t ahead,
+                                       float* lanes) const {
+    constexpr auto kAll = kIndices<kRows>;
     const auto whole = call_.head_size / Dot::kStep * Dot::kStep;
     const auto rest = call_.head_size - whole;
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      const auto* query = work.queries + row * query_size_;
-      Floats sums[kLanes] = {};
+    const auto query_size = query_size_;
+    const auto* queries = work.queries + row * query_size;
+    for (std::int64_t j = 0; j < kLanes; ++j) {
+      const auto* key = keys + std::min(j, n - 1) * call_.key.row;
+      Floats sum[kRows];
+      clear_vectors(sum, kAll);
       for (std::int64_t d = 0; d < whole; d += Dot::kStep) {
-        const auto q = Dot::query(query + d);
-        if (row == 0 && ahead != 0) {
-          unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { __builtin_prefetch(key(j) + d + ahead); });
+        if (ahead != 0) {
+          __builtin_prefetch(key + d + ahead, 0, 2);
         }
-        unrolled<kLanes>([&](auto j) __attribute__((always_inline)) { sums[j] = Dot::multiply_add(sums[j], q, key(j) + d); });
+        add_products(sum, queries + d, query_size, key + d, kAll);
       }
       if (rest != 0) {
-        const auto q = Dot::query(query + whole);
-        unrolled<kLanes>([&](auto j)
-                             __attribute__((always_inline)) { sums[j] = Dot::multiply_add_part(sums[j], q, key(j) + whole, rest); });
+        add_last_products(sum, queries + whole, query_size, key + whole, rest, kAll);
       }
-      write(work.products + row * kBlock + at, sums_of(sums));
+      store_lines(sum, lanes + j * kLanes, kLanes * sizeof(Floats), kRows, kAll);
     }
   }
 
   // sums[row] = factor * sums[row] + sum over keys of weight * value, for kRows rows.
   template <int kRows>
   void add_values(const Work& work, std::int64_t row, const T* values, std::int64_t count, std::int64_t ahead) const {
-    constexpr std::int64_t kColumns = std::int64_t{kValueVectors} * kLanes;
+    constexpr int kVectors = kRows <= kFewRows ? kWide : kNarrow;
+    constexpr std::int64_t kColumns = std::int64_t{kVectors} * kLanes;
     std::int64_t column = 0;
     for (; column + kColumns <= call_.value_size; column += kColumns) {
-      add_columns<kRows, kValueVectors>(work, row, values, count, ahead, column, kColumns);
+      add_columns<kRows, kVectors>(work, row, values, count, ahead, column, kColumns);
     }
     for (; column < call_.value_size; column += kLanes) {
       add_columns<kRows, 1>(work, row, values, count, ahead, column, call_.value_size - column);
     }
   }
 
+  template <int... kIndex>
+  [[gnu::always_inline]] static void clear_vectors(Floats (&vector)[sizeof...(kIndex)], std::integer_sequence<int, kIndex...>) {
+    ((vector[kIndex] = Floats{}), ...);
+  }
+  template <int kVectors, int... kIndex>
+  [[gnu::always_inline]] static void load_scaled(Floats (&sum)[sizeof...(kIndex)], const float* factors, const float* from,
+                                                 std::int64_t width, std::integer_sequence<int, kIndex...>) {
+    ((sum[kIndex] = factors[kIndex / kVectors] * read(from + kIndex / kVectors * width + kIndex % kVectors * kLanes)), ...);
+  }
+  template <int kVectors, int... kIndex>
+  [[gnu::always_inline]] static void store_sums(const Floats (&sum)[sizeof...(kIndex)], float* to, std::int64_t width,
+                                                std::integer_sequence<int, kIndex...>) {
+    (write(to + kIndex / kVectors * width + kIndex % kVectors * kLanes, sum[kIndex]), ...);
+  }
+  template <int... kRow>
+  [[gnu::always_inline]] static void read_weights(Floats (&weight)[sizeof...(kRow)], const float* weights,
+                                                  std::integer_sequence<int, kRow...>) {
+    ((weight[kRow] = broadcast(weights[kRow * kBlock])), ...);
+  }
+  template <int kVectors, int kVector, int kSums, int... kRow>
+  [[gnu::always_inline]] static void add_vector(Floats (&sum)[kSums], const Floats (&weight)[sizeof...(kRow)], Floats value,
+                                                std::integer_sequence<int, kRow...>) {
+    ((sum[kRow * kVectors + kVector] = multiply_add(sum[kRow * kVectors + kVector], weight[kRow], value)), ...);
+  }
+  template <int kRows, int... kVector>
+  [[gnu::always_inline]] static void add_value(Floats (&sum)[kRows * sizeof...(kVector)], const Floats (&weight)[kRows], const T* value,
+                                               std::int64_t left, std::integer_sequence<int, kVector...>) {
+    (add_vector<sizeof...(kVector), kVector>(sum, weight, sizeof...(kVector) > 1 ? read(value + kVector * kLanes) : read(value, left),
+                                             kIndices<kRows>),
+     ...);
+  }
+  template <int... kLine>
+  [[gnu::always_inline]] static void prefetch_value(const T* value, std::integer_sequence<int, kLine...>) {
+    (__builtin_prefetch(value + kLine * (64 / sizeof(T)), 0, 2), ...);
+  }
+
   template <int kRows, int kVectors>
-  void add_columns(const Work& work, std::int64_t row, const T* values, std::int64_t count, std::int64_t ahead, std::int64_t column,
-                   std::int64_t left) const {
+  [[gnu::noinline]] void add_columns(const Work& work, std::int64_t row, const T* values, std::int64_t count, std::int64_t ahead,
+                                     std::int64_t column, std::int64_t left) const {
+    constexpr auto kAll = kIndices<kRows * kVectors>;
+    constexpr int kLines = std::max<int>(1, kVectors * kLanes * static_cast<int>(sizeof(T)) / 64);
     const auto* weights = work.products + row * kBlock;
     auto* to = work.sums + row * width_ + column;
-    Floats sums[kRows][kVectors];
-    unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
-      unrolled<kVectors>([&](auto j)
-                             __attribute__((always_inline)) { sums[i][j] = work.factors[row + i] * read(to + i * width_ + j * kLanes); });
-    });
+    Floats sum[kRows * kVectors];
+    load_scaled<kVectors>(sum, work.factors + row, to, width_, kAll);
     const auto* value = values + column;
-    for (std::int64_t key = 0; key < count; ++key, value += call_.value.row) {
+    const auto distance = call_.value.row;
+    for (std::int64_t key = 0; key < count; ++key, value += distance) {
       if (ahead != 0) {
-        constexpr int kLine = 64 / sizeof(T);
-        unrolled<std::max(1, kVectors * kLanes / kLine)>(
-            [&](auto j) __attribute__((always_inline)) { __builtin_prefetch(value + ahead + j * kLine); });
+        prefetch_value(value + ahead, kIndices<kLines>);
       }
-      Floats right[kVectors];
-      unrolled<kVectors>([&](auto j)
-                             __attribute__((always_inline)) { right[j] = kVectors > 1 ? read(value + j * kLanes) : read(value, left); });
-      unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
-        const Floats weight = broadcast(weights[i * kBlock + key]);
-        unrolled<kVectors>([&](auto j) __attribute__((always_inline)) { sums[i][j] = multiply_add(sums[i][j], weight, right[j]); });
-      });
+      Floats weight[kRows];
+      read_weights(weight, weights + key, kIndices<kRows>);
+      add_value<kRows>(sum, weight, value, left, kIndices<kVectors>);
     }
-    unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
-      unrolled<kVectors>([&](auto j) __attribute__((always_inline)) { write(to + i * width_ + j * kLanes, sums[i][j]); });
-    });
+    store_sums<kVectors>(sum, to, width_, kAll);
   }
 
   // The output of all rows of a head from the sums of its chunks. Uses the first chunk's sums.

@@ -9,10 +9,9 @@
 namespace neuron::kernels {
 namespace {
 
-// The choice between the ways, as kernel_bench measured them: dot products for few rows of A, as long as these stay in the first level
-// cache; the weight streamed while its packing would cost more than A's repeated reading.
+// The choice between the ways, as kernel_bench measured them: dot products for few rows of A; the weight streamed while its packing would
+// cost more than A's repeated reading.
 constexpr std::int64_t kMostDotRows = 8;
-constexpr std::int64_t kMostDotWords = 12 << 10;
 template <class Format>
 constexpr std::int64_t kMostSweptRows = Format::kPairs ? 3 : 8;
 constexpr std::int64_t kMostStreamedRows = kRegisters == 32 ? 128 : 32;
@@ -25,8 +24,7 @@ void multiply_one(const Matmul& problem, Threads& threads) {
   const Operand<Format> gate{static_cast<const Element*>(problem.gate.data), problem.gate.column_stride, problem.gate.row_stride};
   const bool along_k = b.k_stride == 1 && (gate.data == nullptr || gate.k_stride == 1);
   const bool along_n = b.row_stride == 1 && (gate.data == nullptr || gate.row_stride == 1);
-  const bool few = problem.m == 1 || (problem.m <= kMostDotRows && problem.m * words_of<Format>(problem.k) <= kMostDotWords);
-  if (along_k && few) {
+  if (along_k && problem.m <= kMostDotRows) {
     multiply_by_dots<Format>(problem, a, b, gate, threads);
   } else if (along_n && problem.m <= kMostSweptRows<Format>) {
     multiply_by_sweeps<Format>(problem, a, b, gate, threads);

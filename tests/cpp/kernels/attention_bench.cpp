@@ -1,5 +1,7 @@
 // Prints the speed of attention in the shapes of Qwen3-0.6B against the limits of this machine, measured in the same run: prefill against
 // the rate of multiply-adds in registers, decode against reading memory. Usage: attention_bench [threads [prefill|decode]]
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,8 +30,27 @@ double best(int runs, const std::function<void()>& work) {
   return least;
 }
 
-std::vector<std::uint16_t> random_bf16(std::size_t size) {
-  std::vector<std::uint16_t> values(size);
+// Memory in huge pages, as the device's is.
+template <class T>
+struct HugePages {
+  using value_type = T;
+  HugePages() = default;
+  template <class U>
+  explicit HugePages(const HugePages<U>&) {}
+  T* allocate(std::size_t count) {
+    constexpr std::size_t kPage = 2 << 20;
+    const auto bytes = (count * sizeof(T) + kPage - 1) / kPage * kPage;
+    auto* memory = static_cast<T*>(std::aligned_alloc(kPage, bytes));
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+  }
+  void deallocate(T* memory, std::size_t) { std::free(memory); }
+  bool operator==(const HugePages&) const = default;
+};
+using Numbers = std::vector<std::uint16_t, HugePages<std::uint16_t>>;
+
+Numbers random_bf16(std::size_t size) {
+  Numbers values(size);
   std::mt19937 random(1);
   for (auto& value : values) value = static_cast<std::uint16_t>((random() & 0x80FF) | 0x3F00);
   return values;
@@ -44,14 +65,11 @@ Limits measure(Threads& threads) {
   const auto rate = bf16_products() == Bf16Products::kDot ? bf16_dot_rate() : float_rate(current_isa());
   const testing::Clock clock(false, threads.count());
   double rates = 0, reads = 0;
-  const auto bytes = std::size_t{256} << 20;
-  auto* memory = static_cast<char*>(std::aligned_alloc(4096, bytes));
-  std::fill(memory, memory + bytes, 1);
+  const std::vector<char, HugePages<char>> memory(std::size_t{256} << 20, 1);
   for (int run = 0; run < 5; ++run) {
     rates = std::max(rates, testing::multiply_add_rate(clock, threads, rate, 0.05));
-    reads = std::max(reads, testing::read_bandwidth(clock, threads, memory, bytes));
+    reads = std::max(reads, testing::read_bandwidth(clock, threads, memory.data(), memory.size()));
   }
-  std::free(memory);
   return {2 * rates, reads};
 }
 

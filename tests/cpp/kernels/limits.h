@@ -35,7 +35,7 @@ inline std::uint64_t sum_of_memory(const char* memory, std::size_t bytes) {
   Vector sum0{}, sum1{}, sum2{}, sum3{};
   for (std::size_t i = 0; i + 256 <= bytes; i += 256) {
     for (int line = 0; line < 4; ++line) {
-      __builtin_prefetch(memory + i + 4096 + 64 * line, 0, 3);
+      __builtin_prefetch(memory + i + 2048 + 64 * line, 0, 2);  // the fastest distance and cache of those tried on Zen 4
     }
     const auto* at = reinterpret_cast<const Vector*>(memory + i);
     sum0 += at[0];
