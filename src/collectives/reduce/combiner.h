@@ -14,10 +14,13 @@ namespace neuron::collectives {
 
 class Combiner {
  public:
-  explicit Combiner(int ranks) : sources_(static_cast<std::size_t>(ranks)), factors_(static_cast<std::size_t>(ranks)) {}
+  explicit Combiner(int ranks)
+      : sources_(static_cast<std::size_t>(ranks)), targets_(static_cast<std::size_t>(ranks)), factors_(static_cast<std::size_t>(ranks)) {}
 
   // Where rank r's numbers begin; combine() may move it.
   [[nodiscard]] const void*& source(int r) noexcept { return sources_[static_cast<std::size_t>(r)]; }
+  // Where rank r gets the result of combine_for_all().
+  [[nodiscard]] std::byte*& target(int r) noexcept { return targets_[static_cast<std::size_t>(r)]; }
   [[nodiscard]] double& factor(int r) noexcept { return factors_[static_cast<std::size_t>(r)]; }
 
   // Combines the sources into `output`, which may be one of them: then its lines are in the caches already, and writing past those would
@@ -30,6 +33,16 @@ class Combiner {
     } else {
       kernel(sources_.data(), static_cast<int>(sources_.size()), factors_.data(), output, count);
     }
+  }
+
+  // Combines the sources into all targets, each of which may be its rank's source.
+  void combine_for_all(ReduceKernel kernel, DataType type, std::size_t count, bool streaming) {
+    combine_through_scratch(kernel, type, count, [&](std::size_t begin, const void* block, std::size_t bytes) {
+      for (std::size_t r = 0; r < targets_.size(); ++r) {
+        std::byte* const target = targets_[r] + begin;
+        copy(target, block, bytes, streaming && target != sources_[r]);
+      }
+    });
   }
 
   // Calls use(offset, block, bytes) for each combined block.
@@ -48,6 +61,7 @@ class Combiner {
  private:
   static constexpr std::size_t kScratchBytes = 16 << 10;
   std::vector<const void*> sources_;
+  std::vector<std::byte*> targets_;
   std::vector<double> factors_;
   alignas(64) std::array<std::byte, kScratchBytes> scratch_;
 };

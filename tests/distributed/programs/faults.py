@@ -15,8 +15,19 @@ import torch_neuronx.distributed
 Seen = tuple[str, float]
 
 
+MEETING = timedelta(seconds=60)  # for all ranks to come: a busy machine starts them seconds apart, and no test is about that
+
+
+def join(timeout: float) -> None:
+    """Make the default group, whose timeout counts from the moment when the processes of all ranks are there."""
+    rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=MEETING, wait_for_workers=True)
+    store.set_timeout(timedelta(seconds=timeout))
+    dist.init_process_group("neuron", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+
+
 def start(timeout: float) -> torch.Tensor:
-    dist.init_process_group("neuron", timeout=timedelta(seconds=timeout))
+    join(timeout)
     tensor = torch.ones(3, 4, device="neuron")
     dist.all_reduce(tensor)  # everybody is there
     return tensor
@@ -107,7 +118,7 @@ def differs(rank: int, odd: int, kind: str, timeout: float) -> Seen:
 
 def missing_rank(rank: int, timeout: float) -> Seen:
     """Rank 1 never makes its first call."""
-    dist.init_process_group("neuron", timeout=timedelta(seconds=timeout))
+    join(timeout)
     if rank == 1:
         time.sleep(2 * timeout)
         return "", 0.0
@@ -145,7 +156,7 @@ def sums_forever(rank: int, ready: str) -> None:
 
 
 def works(rank: int, base: float) -> float:
-    dist.init_process_group("neuron", timeout=timedelta(seconds=30))
+    join(30)
     total = 0.0
     for _ in range(50):
         tensor = torch.full((1000,), base + rank, device="neuron")
