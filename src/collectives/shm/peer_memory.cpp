@@ -158,8 +158,6 @@ bool PeerMemory::attach() {
   return true;
 }
 
-std::byte* PeerMemory::at(int rank, std::uint64_t place) const noexcept {
-  return windows_[static_cast<std::size_t>(rank)]->base() + place;
-}
+std::byte* PeerMemory::at(int rank, std::uint64_t place) const noexcept { return windows_[static_cast<std::size_t>(rank)]->base() + place; }
 
 }  // namespace neuron::collectives

@@ -14,6 +14,7 @@
 #include "torch/distributed/data_types.h"
 #include "torch/distributed/flight_recorder.h"
 #include "torch/distributed/meeting.h"
+#include "torch/distributed/sparse_sum.h"
 
 namespace neuron::distributed {
 namespace {
@@ -24,13 +25,13 @@ using collectives::Call;
 using collectives::Communicator;
 using collectives::ConstBuffer;
 
-void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device) {
+void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device, c10::Layout layout = c10::kStrided) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": got an undefined tensor");
   TORCH_CHECK(tensor.is_privateuseone(), operation, ": the backend \"neuron\" works on tensors of neuron devices, but got one on ",
               tensor.device(),
               ". Move it with .to(\"neuron\"), or give CPU tensors a backend of their own: "
               "init_process_group(\"cpu:gloo,neuron:neuron\")");
-  TORCH_CHECK(tensor.layout() == c10::kStrided, operation, ": collectives need dense tensors, but got one with layout ", tensor.layout());
+  TORCH_CHECK(tensor.layout() == layout, operation, ": collectives need dense tensors, but got one with layout ", tensor.layout());
   to_data_type(tensor.scalar_type());
   if (device.is_cpu()) {
     device = tensor.device();
@@ -144,11 +145,11 @@ void ProcessGroupNeuron::check_list(const Tensors& tensors, const char* what) co
 
 template <typename C10dOptions>
 ProcessGroupNeuron::Operation ProcessGroupNeuron::make_operation(OpType type, const char* name, const C10dOptions& options, Tensors inputs,
-                                                                 Tensors outputs) const {
+                                                                 Tensors outputs, c10::Layout layout) const {
   c10::Device device(c10::kCPU);
   for (const auto* list : {&inputs, &outputs}) {
     for (const auto& tensor : *list) {
-      check_tensor(tensor, name, device);
+      check_tensor(tensor, name, device, layout);
     }
   }
   Operation operation;
@@ -234,6 +235,9 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::broadcast(Tensors& tensors, 
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "all_reduce takes one tensor");
+  if (tensors.front().defined() && tensors.front().is_sparse()) {
+    return allreduce_sparse(tensors, options);
+  }
   auto operation = make_operation(OpType::ALLREDUCE, "all_reduce", options, tensors, tensors);
   const auto data = operation.staging.input_output(tensors.front());
   const auto scalar_type = tensors.front().scalar_type();
@@ -241,6 +245,14 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce(Tensors& tensors, 
                        Communicator& communicator, const Call& call) {
     communicator.all_reduce({data.data, data.count}, data.data, type, reduction, call);
   };
+  return issue(std::move(operation));
+}
+
+ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "all_reduce takes one tensor");
+  TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM, "all_reduce of sparse tensors knows the reduction SUM only");
+  auto operation = make_operation(OpType::_ALLREDUCE_SPARSE, "all_reduce (sparse)", options, tensors, tensors, c10::kSparse);
+  operation.body = [tensor = tensors.front()](Communicator& communicator, const Call& call) { sum_sparse(communicator, call, tensor); };
   return issue(std::move(operation));
 }
 

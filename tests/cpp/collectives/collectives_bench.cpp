@@ -171,7 +171,9 @@ void measure(const Settings& settings, const std::string& op, int ranks, double 
     const Memory output(settings.max);
     std::uint64_t sequence = 0;
     for (std::size_t bytes = settings.min; bytes <= settings.max; bytes *= 4) {
-      const auto once = [&] { bench.run(*communicator, input.at(0), (settings.in_place && op == "all_reduce" ? input : output).at(0), bytes, call(++sequence)); };
+      const auto once = [&] {
+        bench.run(*communicator, input.at(0), (settings.in_place && op == "all_reduce" ? input : output).at(0), bytes, call(++sequence));
+      };
       // Rank 0 decides how many rounds; blocks of rounds are timed and the median is reported, since others use the machine too.
       once();
       auto begin = Clock::now();
