@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
+import re
 from pathlib import Path
 
 import yaml
@@ -37,13 +38,17 @@ def expectations() -> tuple[Expectation, ...]:
 
 
 @functools.cache
-def _by_text() -> tuple[dict[str, Expectation], tuple[Expectation, ...]]:
+def _by_text() -> tuple[dict[str, Expectation], re.Pattern[str], tuple[Expectation, ...]]:
+    """Names of cases, one expression for all patterns together (nearly every case is none of them), and the patterns."""
     exact = {e.case: e for e in expectations() if not any(c in e.case for c in "*?[")}
-    return exact, tuple(e for e in expectations() if e.case not in exact)
+    patterns = tuple(e for e in expectations() if e.case not in exact)
+    return exact, re.compile("|".join(fnmatch.translate(e.case) for e in patterns)), patterns
 
 
 def expectation_for(case_id: str, tier: str) -> Expectation | None:
     """The entry for a case in a tier, if there is one."""
-    exact, patterns = _by_text()
-    found = exact.get(case_id) or next((e for e in patterns if fnmatch.fnmatchcase(case_id, e.case)), None)
+    exact, any_pattern, patterns = _by_text()
+    found = exact.get(case_id)
+    if found is None and any_pattern.match(case_id):
+        found = next((e for e in patterns if fnmatch.fnmatchcase(case_id, e.case)), None)
     return found if found is None or found.tier in (None, tier) else None
