@@ -175,7 +175,9 @@ void ProcessGroupNeuron::Operation::run(std::uint64_t sequence) {
     if (!shaped.empty()) {
       call.shape = {shaped.front().sizes().data(), shaped.front().sizes().size()};
     }
-    body(group->communicator(timeout), call);
+    auto& communicator = group->communicator(timeout);
+    staging.fill();
+    body(communicator, call);
     staging.write_back();
     recorder.change(record, FlightRecorder::State::kCompleted, sequence);
   } catch (...) {
@@ -335,6 +337,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(TensorLi
     const auto own = part.outputs[static_cast<std::size_t>(getRank())].count;
     TORCH_CHECK_VALUE(own == part.input.count, operation.name, ": the output of this rank has ", own, " elements, its input has ",
                       part.input.count);
+    operation.staging.separate({&part.input, 1}, part.outputs, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
@@ -372,6 +375,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_into_tensor_coales
     for (std::size_t rank = 0; rank < size; ++rank) {
       part.outputs.push_back(slice(whole, inputs[i].element_size(), rank, part.input.count));
     }
+    operation.staging.separate({&part.input, 1}, part.outputs, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
@@ -394,12 +398,13 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::gather(TensorLists& outputs,
     flat = outputs.front();
   }
   auto operation = make_operation(OpType::GATHER, "gather", options, inputs, flat);
-  const auto input = operation.staging.input(inputs.front());
+  auto input = operation.staging.input(inputs.front());
   std::vector<Buffer> buffers;
   for (const auto& output : flat) {
     check_same_type(output, inputs.front(), "gather");
     buffers.push_back(operation.staging.output(output));
   }
+  operation.staging.separate({&input, 1}, buffers, getRank(), inputs.front().options());
   operation.body = [input, buffers = std::move(buffers), root, type = to_data_type(inputs.front().scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.gather(input, buffers, root, type, call); };
   return issue(std::move(operation));
@@ -422,6 +427,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::scatter(Tensors& outputs, Te
     check_same_type(outputs.front(), input, "scatter");
     buffers.push_back(operation.staging.input(input));
   }
+  operation.staging.separate(buffers, {&output, 1}, getRank(), outputs.front().options());
   operation.body = [output, buffers = std::move(buffers), root, type = to_data_type(outputs.front().scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.scatter(buffers, output, root, type, call); };
   return issue(std::move(operation));
@@ -441,7 +447,9 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter(Tensors& outp
   const auto own = buffers[static_cast<std::size_t>(getRank())].count;
   TORCH_CHECK_VALUE(own == static_cast<std::size_t>(output.numel()), "reduce_scatter: the input for this rank has ", own,
                     " elements, its output has ", output.numel());
-  operation.body = [buffers = std::move(buffers), data = operation.staging.output(output), type = to_data_type(output.scalar_type()),
+  const auto data = operation.staging.output(output);
+  operation.staging.separate(buffers, {&data, 1}, getRank(), output.options());
+  operation.body = [buffers = std::move(buffers), data, type = to_data_type(output.scalar_type()),
                     reduction = to_reduction(options.reduceOp, output.scalar_type())](Communicator& communicator, const Call& call) {
     communicator.reduce_scatter(buffers, data, type, reduction, call);
   };
@@ -477,6 +485,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter_tensor_coales
     for (std::size_t rank = 0; rank < size; ++rank) {
       part.inputs.push_back(slice(whole, inputs[i].element_size(), rank, part.output.count));
     }
+    operation.staging.separate(part.inputs, {&part.output, 1}, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
@@ -495,6 +504,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall_base(at::Tensor& ou
   const auto element = static_cast<std::size_t>(input.element_size());
   auto sends = cut(operation.staging.input(input), split_counts(input, input_splits, getSize(), "input"), element);
   auto receives = cut(operation.staging.output(output), split_counts(output, output_splits, getSize(), "output"), element);
+  operation.staging.separate(sends, receives, getRank(), input.options());
   operation.body = [sends = std::move(sends), receives = std::move(receives), type = to_data_type(input.scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.all_to_all(sends, receives, type, call); };
   return issue(std::move(operation));
@@ -512,6 +522,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall(Tensors& outputs, T
     sends.push_back(operation.staging.input(inputs[rank]));
     receives.push_back(operation.staging.output(outputs[rank]));
   }
+  operation.staging.separate(sends, receives, getRank(), inputs.front().options());
   operation.body = [sends = std::move(sends), receives = std::move(receives), type = to_data_type(inputs.front().scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.all_to_all(sends, receives, type, call); };
   return issue(std::move(operation));
@@ -532,6 +543,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::post(const char* name, Tenso
   Message message;
   Staging staging;
   message.data = receive ? staging.staged_output(tensor, false) : staging.staged_input(tensor);
+  staging.fill();
   if (receive && !message.data.is_same(tensor)) {
     message.target = tensor;
   }
