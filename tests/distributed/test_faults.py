@@ -102,6 +102,12 @@ def test_abort_reaches_the_other_ranks():
     assert "abort" in text, text
 
 
+def test_a_group_made_without_the_store():
+    text, seconds = values(run_ranks(faults.store_is_gone, 2, SOON, timeout=LIMIT)[1:])[0]
+    assert seconds < SOON / 2
+    assert text != "no error"
+
+
 def test_flight_record(tmp_path):
     for record in survivors(run_ranks(faults.recorded, 2, 1, str(tmp_path / "flight"), timeout=LIMIT), 1):
         entries = record["entries"]

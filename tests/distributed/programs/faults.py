@@ -124,6 +124,20 @@ def aborted(rank: int, timeout: float) -> Seen:
     return seen(lambda: dist.all_reduce(torch.ones(2, device="neuron")))
 
 
+def store_is_gone(rank: int, timeout: float) -> Seen:
+    """The rank that keeps the store ends; another one makes a group."""
+    start(timeout)
+    if rank == 0:
+        os._exit(0)
+    time.sleep(1)
+    begin = time.monotonic()
+    try:
+        dist.new_group([1], use_local_synchronization=True)
+    except RuntimeError as error:
+        return str(error), time.monotonic() - begin
+    return "no error", time.monotonic() - begin
+
+
 def recorded(rank: int, victim: int, prefix: str) -> dict[str, Any]:
     os.environ["TORCH_NEURONX_FLIGHT_RECORDER_DUMP"] = prefix
     tensor = start(60)
