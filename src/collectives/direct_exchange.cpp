@@ -2,6 +2,7 @@
 #include "collectives/direct_exchange.h"
 
 #include <algorithm>
+#include <string>
 
 #include "collectives/copy.h"
 
@@ -13,23 +14,21 @@ bool overlap(ConstBuffer a, ConstBuffer b, std::size_t width) noexcept {
   return begin_a < begin_b + b.count * width && begin_b < begin_a + a.count * width;
 }
 
-void DirectExchange::offer(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width, std::size_t bytes) {
+bool DirectExchange::offer_places(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width,
+                                  std::size_t bytes) {
   if (bytes < smallest_ || !peers_.attached()) {
-    return;
+    return false;
   }
   for (std::size_t q = 0; q < inputs.size(); ++q) {
     const auto place = peers_.place_of(inputs[q].data, inputs[q].count * width);
-    if (!place) return;
+    if (!place) return false;
     arrival_.inputs(member_.rank())[q] = *place;
   }
   const auto place = peers_.place_of(results.data, results.count * width);
-  if (!place) return;
+  if (!place) return false;
   arrival_.output(member_.rank()) = *place;
   mine.is_direct = 1;
-}
-
-void DirectExchange::offer_nothing(Announcement& mine, std::size_t bytes) {
-  mine.is_direct = bytes >= smallest_ && peers_.attached() ? 1 : 0;
+  return true;
 }
 
 bool DirectExchange::agreed() const noexcept {
@@ -48,29 +47,32 @@ void DirectExchange::end_stage() {
   }
 }
 
-void DirectExchange::all_reduce(ConstBuffer input, void* output, DataType type, ReduceKernel kernel, Combiner& combiner) {
-  // Each rank combines a share of its own, then takes those of the others from their outputs. In place, nobody reads of an input what its
-  // rank has overwritten: that is its own share.
+void DirectExchange::end_stage(Buffer results, std::size_t width) {
+  end_stage();
+  // Another group's operation, on a neighbour of these results, may have failed meanwhile.
+  if (!peers_.place_of(results.data, results.count * width)) [[unlikely]] {
+    member_.fail(ErrorCode::kAborted, "rank " + std::to_string(member_.rank()) + " of group " + member_.group() +
+                                          " took its memory back from the other ranks because an operation of another group failed");
+  }
+}
+
+void DirectExchange::all_reduce(ConstBuffer input, Buffer output, DataType type, ReduceKernel kernel, Combiner& combiner) {
+  // Each rank combines a share, for all. In place, nobody reads of an input what another rank overwrites: that is the other's share.
   constexpr std::size_t kMultiple = 64;  // elements: every share but the last begins at a cache line if the data does
   const auto ranks = static_cast<std::size_t>(member_.size());
+  const int me = member_.rank();
   const std::size_t width = element_size(type);
   const std::size_t share = ((input.count + ranks - 1) / ranks + kMultiple - 1) / kMultiple * kMultiple;
-  const auto begin_of = [&](int q) { return std::min(input.count, static_cast<std::size_t>(q) * share); };
-  const auto count_of = [&](int q) { return std::min(input.count, begin_of(q) + share) - begin_of(q); };
-  const bool streaming = input.count * width >= kStreamingBytes;
-  auto* const result = static_cast<std::byte*>(output);
-  const int me = member_.rank();
-  const std::size_t mine = begin_of(me) * width;
-  for (int i = 1; i < member_.size(); ++i) combiner.source(peer(i)) = input_of(peer(i), 0) + mine;
-  combiner.source(me) = static_cast<const std::byte*>(input.data) + mine;
-  if (count_of(me) > 0) combiner.combine(kernel, type, result + mine, count_of(me), streaming);
-  end_stage();
+  const std::size_t first = std::min(input.count, static_cast<std::size_t>(me) * share);
+  const std::size_t begin = first * width;
+  combiner.source(me) = static_cast<const std::byte*>(input.data) + begin;
+  combiner.target(me) = static_cast<std::byte*>(output.data) + begin;
   for (int i = 1; i < member_.size(); ++i) {
-    const int q = peer(i);
-    const std::size_t begin = begin_of(q) * width;
-    if (count_of(q) > 0) copy(result + begin, peers_.at(q, arrival_.output(q)) + begin, count_of(q) * width, streaming);
+    combiner.source(peer(i)) = input_of(peer(i), 0) + begin;
+    combiner.target(peer(i)) = output_of(peer(i)) + begin;
   }
-  end_stage();
+  combiner.combine_for_all(kernel, type, std::min(input.count, first + share) - first, input.count * width >= kStreamingBytes);
+  end_stage(output, width);
 }
 
 void DirectExchange::reduce_scatter(ConstBuffer own, Buffer output, DataType type, ReduceKernel kernel, Combiner& combiner) {
@@ -110,9 +112,16 @@ void DirectExchange::all_to_all(ConstBuffer own, std::span<const Buffer> outputs
 }
 
 void DirectExchange::broadcast(Buffer data, int root, std::size_t width) {
+  // The root copies a share of what each of the others gets, which makes it one of as many that copy as there are ranks.
   const std::size_t bytes = data.count * width;
-  if (member_.rank() != root) copy(data.data, input_of(root, 0), bytes, bytes >= kStreamingBytes);
-  end_stage();
+  const bool streaming = bytes >= kStreamingBytes;
+  const std::size_t share = bytes / static_cast<std::size_t>(member_.size()) / kCacheLine * kCacheLine;
+  if (member_.rank() == root) {
+    for (int i = 1; i < member_.size(); ++i) copy(output_of(peer(i)), data.data, share, streaming);
+    return end_stage();
+  }
+  copy(static_cast<std::byte*>(data.data) + share, input_of(root, 0) + share, bytes - share, streaming);
+  end_stage(data, width);
 }
 
 }  // namespace neuron::collectives

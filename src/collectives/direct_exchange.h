@@ -1,10 +1,12 @@
-// Collectives in which every rank reads what it needs from the others' memory, where it is: no byte moves twice, and ranks meet only at the
-// ends of stages. Possible where all of a rank's buffers are in memory that its peers can read (shm/peer_memory.h), which each rank offers
-// with its announcement; it is done when all offer.
+// Collectives in which every rank reads what it needs from the others' memory, where it is, and writes what it has computed or can help to
+// copy to where it belongs: no byte moves twice, all ranks do the same share of the work, and they meet only at the end. Possible where all
+// of a rank's buffers are in memory that its peers can map (shm/peer_memory.h), which each rank offers with its announcement; it is done
+// when all offer.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 
 #include "collectives/reduce/combiner.h"
@@ -18,18 +20,41 @@ namespace neuron::collectives {
 class DirectExchange {
  public:
   // Operations on fewer than `smallest` bytes of a rank are not offered.
-  DirectExchange(Member& member, Arrival& arrival, const runtime::SharedSegments* memory, std::size_t smallest)
+  DirectExchange(Member& member, Arrival& arrival, runtime::SharedSegments* memory, std::size_t smallest)
       : member_(member), arrival_(arrival), peers_(member, memory), smallest_(smallest) {}
 
+  // While it lives, others may write this rank's results. When an exception ends it, one of them may be late and still write: the memory is
+  // withdrawn from them.
+  class Exposure {
+   public:
+    Exposure(DirectExchange& exchange, const void* results) noexcept
+        : exchange_(exchange), results_(results), exceptions_(std::uncaught_exceptions()) {}
+    ~Exposure() {
+      if (results_ != nullptr && std::uncaught_exceptions() > exceptions_) exchange_.peers_.withdraw(results_);
+    }
+    Exposure(const Exposure&) = delete;
+    Exposure& operator=(const Exposure&) = delete;
+
+   private:
+    DirectExchange& exchange_;
+    const void* results_;
+    int exceptions_;
+  };
+
   // Between prepare() and announce(): offers what the others will read here, if that can be. `inputs` are for all ranks if there is one,
-  // else inputs[q] for rank q; `results` (optional) is what they will read of the output. `bytes` decides whether it is worth it.
-  void offer(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width, std::size_t bytes);
-  // For a rank whose memory nobody reads.
-  void offer_nothing(Announcement& mine, std::size_t bytes);
+  // else inputs[q] for rank q. `bytes` decides whether it is worth it.
+  void offer(Announcement& mine, std::span<const ConstBuffer> inputs, std::size_t width, std::size_t bytes) {
+    offer_places(mine, inputs, {}, width, bytes);
+  }
+  // The same with results that the others will write.
+  [[nodiscard]] Exposure offer(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width,
+                               std::size_t bytes) {
+    return {*this, offer_places(mine, inputs, results, width, bytes) && results.count > 0 ? results.data : nullptr};
+  }
   // After await_all(): whether all ranks have offered. Then the operation below is to be called by all.
   [[nodiscard]] bool agreed() const noexcept;
 
-  void all_reduce(ConstBuffer input, void* output, DataType type, ReduceKernel kernel, Combiner& combiner);
+  void all_reduce(ConstBuffer input, Buffer output, DataType type, ReduceKernel kernel, Combiner& combiner);
   void reduce_scatter(ConstBuffer own, Buffer output, DataType type, ReduceKernel kernel, Combiner& combiner);
   void all_gather(ConstBuffer input, std::span<const Buffer> outputs, std::size_t width);
   void all_to_all(ConstBuffer own, std::span<const Buffer> outputs, std::size_t width);
@@ -37,9 +62,14 @@ class DirectExchange {
 
  private:
   [[nodiscard]] const std::byte* input_of(int rank, int part) const noexcept { return peers_.at(rank, arrival_.inputs(rank)[part]); }
+  [[nodiscard]] std::byte* output_of(int rank) const noexcept { return peers_.at(rank, arrival_.output(rank)); }
   [[nodiscard]] int peer(int i) const noexcept { return (member_.rank() + i) % member_.size(); }
+  // Whether it was offered.
+  bool offer_places(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width, std::size_t bytes);
   // Returns when all ranks have called it as often as this one: what was written before can be read, what was read may be overwritten.
   void end_stage();
+  // The same after others may have written `results`.
+  void end_stage(Buffer results, std::size_t width);
 
   Member& member_;
   Arrival& arrival_;

@@ -205,11 +205,8 @@ void SharedMemoryCommunicator::broadcast(Buffer data, int root, DataType type, c
   const std::size_t bytes = data.count * width;
   Announcement& mine = arrival_.prepare({.collective = Collective::kBroadcast, .type = type, .root = root, .count = data.count}, call);
   announce_whole(mine, data.data, bytes, rank_ == root && size_ > 1);
-  if (rank_ == root) {
-    direct_.offer(mine, {{{data.data, data.count}}}, {}, width, bytes);
-  } else {
-    direct_.offer_nothing(mine, bytes);
-  }
+  const ConstBuffer sent{data.data, rank_ == root ? data.count : 0};
+  const auto exposure = direct_.offer(mine, {{sent}}, {data.data, rank_ == root ? 0 : data.count}, width, bytes);
   arrival_.announce();
   arrival_.await_all();
   if (goes_direct()) {
@@ -237,7 +234,7 @@ void SharedMemoryCommunicator::all_gather(ConstBuffer input, std::span<const Buf
   Announcement& mine =
       arrival_.prepare({.collective = Collective::kAllGather, .type = type, .count = input.count, .counts = counts_}, call);
   announce_whole(mine, input.data, bytes, size_ > 1);
-  if (!overwrites(input, outputs, width)) direct_.offer(mine, {{input}}, {}, width, total);
+  if (!overwrites(input, outputs, width)) direct_.offer(mine, {{input}}, width, total);
   arrival_.announce();
   void* const own = outputs[static_cast<std::size_t>(rank_)].data;
   if (own != input.data && mine.slots == 0) {
@@ -411,7 +408,7 @@ void SharedMemoryCommunicator::all_to_all(std::span<const ConstBuffer> inputs, s
     received += outputs[static_cast<std::size_t>(r)].count * width;
   }
   announce_parts(mine, inputs, width);
-  if (!overwrites(inputs, outputs, width)) direct_.offer(mine, inputs, {}, width, received);
+  if (!overwrites(inputs, outputs, width)) direct_.offer(mine, inputs, width, received);
   arrival_.announce();
   arrival_.await_all();
   // All pairs, not only those with this rank: then all ranks notice, and say the same.
@@ -505,7 +502,7 @@ void SharedMemoryCommunicator::reduce_scatter(std::span<const ConstBuffer> input
   Announcement& mine = arrival_.prepare(
       {.collective = Collective::kReduceScatter, .type = type, .reduction = reduction, .count = total, .counts = counts_}, call);
   announce_parts(mine, inputs, width);
-  if (!overwrites(inputs, {{output}}, width)) direct_.offer(mine, inputs, {}, width, total * width);
+  if (!overwrites(inputs, {{output}}, width)) direct_.offer(mine, inputs, width, total * width);
   arrival_.announce();
   arrival_.await_all();
   read_factors();
@@ -575,12 +572,15 @@ void SharedMemoryCommunicator::all_reduce(ConstBuffer input, void* output, DataT
   const std::size_t piece = cut.piece;
   const std::size_t chunk = piece * static_cast<std::size_t>(size_);
   ring_.use(mine, {cut.piece, static_cast<std::uint32_t>((bytes + chunk - 1) / chunk)});
-  direct_.offer(mine, {{input}}, {output, input.count}, width, bytes);
+  // Others write the output while some still read the input: both are the same memory, or share nothing.
+  const Buffer results{output, input.count};
+  const bool fits_together = output == input.data || !overlap(input, {output, input.count}, width);
+  const auto exposure = direct_.offer(mine, {{input}}, results, width, fits_together ? bytes : 0);
   arrival_.announce();
   arrival_.await_all();
   read_factors();
   if (goes_direct()) {
-    return direct_.all_reduce(input, output, type, kernel, combiner_);
+    return direct_.all_reduce(input, results, type, kernel, combiner_);
   }
   const bool streaming = bytes >= kStreamingBytes;
   // Bytes [begin, end) of the array that rank q reduces in step k.

@@ -18,8 +18,9 @@ struct SharedMemoryOptions {
   // communicator is broken, here with the exception's text and on the other ranks with Error(kAborted).
   std::function<void()> check_interrupt;
   // Where this rank's buffers may be from; must outlive the communicator. Where the buffers of all ranks are from such memory, large
-  // operations read them where they are. Nothing of it is shared before its enable(), which must come before the communicator is made.
-  const runtime::SharedSegments* memory = nullptr;
+  // operations read and write them where they are. Nothing of it is shared before its enable(), which must come before the communicator is
+  // made.
+  runtime::SharedSegments* memory = nullptr;
   // Below, memory is not shared by the device's allocator (small blocks), and waiting for all ranks once more takes as long as it saves.
   std::size_t smallest_direct = std::size_t{1} << 20;
 };

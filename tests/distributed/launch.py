@@ -6,6 +6,7 @@ so a start takes milliseconds; the device has not been touched there. `torchrun`
 
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
@@ -104,11 +105,12 @@ def run_ranks(
     *args: Any,
     timeout: float = 60,
     env: Mapping[str, str] | Callable[[int], Mapping[str, str]] | None = None,
+    until: Callable[[], bool] | None = None,
 ) -> list[Outcome]:
     """Call `function(rank, *args)` in `size` processes with torchrun's environment and return the outcomes by rank.
 
-    `env` adds variables, for all ranks or by rank. `function` belongs to a module. Whoever has not ended after `timeout` seconds is
-    killed with what it started.
+    `env` adds variables, for all ranks or by rank. `function` belongs to a module. Whoever has not ended after `timeout` seconds, or when
+    `until()` is true, is killed with what it started.
     """
     context = _context()
     port = free_port()
@@ -130,8 +132,8 @@ def run_ranks(
             process.start()
             processes.append(process)
         deadline = time.monotonic() + timeout
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()))
+        while any(process.is_alive() for process in processes) and time.monotonic() < deadline and not (until and until()):
+            multiprocessing.connection.wait([process.sentinel for process in processes if process.is_alive()], 0.1)
         late = [process.exitcode is None for process in processes]
         for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -10,6 +10,10 @@ from tests.distributed.launch import ROOT, report, run_ranks, torchrun, values
 from tests.distributed.programs import faults
 
 SHARED = Path("/dev/shm")
+# Seconds: a timeout of groups that nothing comes near when an error spreads by itself (half of it is the bound), and the end of a test,
+# which covers the start of its ranks. Generous, for machines that do something else meanwhile.
+SOON = 60.0
+LIMIT = 150
 
 
 def ours():
@@ -34,45 +38,45 @@ def survivors(outcomes, victim):
 
 @pytest.mark.parametrize("how", ["SIGKILL", "raise"])
 def test_a_rank_that_dies(how):
-    outcomes = run_ranks(faults.dies, 3, 1, how, 20.0, timeout=90)
+    outcomes = run_ranks(faults.dies, 3, 1, how, SOON, timeout=LIMIT)
     assert not outcomes[1].ok
     for text, seconds in survivors(outcomes, 1):
-        assert seconds < 20
+        assert seconds < SOON / 2
         assert "all_reduce" in text and "sequence number 2" in text and "[3, 4]" in text, text
         assert "rank 1" in text, text
 
 
 def test_a_rank_that_hangs():
-    outcomes = run_ranks(faults.dies, 3, 1, "hang", 3.0, timeout=30)
-    assert outcomes[1].exit_code is None
+    outcomes = run_ranks(faults.dies, 3, 1, "hang", 4.0, timeout=LIMIT)
+    (_, hung), *_ = values(outcomes[1:2])
     for text, seconds in survivors(outcomes, 1):
-        assert 2.5 < seconds < 10
+        assert 3.5 < seconds < hung
         assert "all_reduce" in text and "sequence number 2" in text and "rank 1" in text and "[3, 4]" in text, text
 
 
 def test_a_rank_that_never_comes():
-    text, seconds = values(run_ranks(faults.missing_rank, 2, 3.0, timeout=60))[0]
-    assert 2.5 < seconds < 10
+    text, seconds = values(run_ranks(faults.missing_rank, 2, 4.0, timeout=LIMIT))[0]
+    assert 3.5 < seconds < 3 * 4.0
     assert "rank 1" in text, text
 
 
 def test_asynchronous_works_and_futures_see_the_error():
-    for seen in survivors(run_ranks(faults.dies_in_asynchronous, 2, 1, 20.0, timeout=90), 1):
-        assert seen["seconds"] < 20
+    for seen in survivors(run_ranks(faults.dies_in_asynchronous, 2, 1, SOON, timeout=LIMIT), 1):
+        assert seen["seconds"] < SOON / 2
         assert "rank 1" in seen["text"]
         assert "rank 1" in seen["future"] and "rank 1" in seen["exception"]
         assert seen["completed"] and not seen["success"]
 
 
 def test_receiving_from_a_dead_rank():
-    for text, seconds in survivors(run_ranks(faults.dies_while_receiving, 2, 1, 20.0, timeout=90), 1):
-        assert seconds < 20
+    for text, seconds in survivors(run_ranks(faults.dies_while_receiving, 2, 1, SOON, timeout=LIMIT), 1):
+        assert seconds < SOON / 2
         assert "recv from rank 1" in text and "[5]" in text, text
 
 
 def test_receiving_what_nobody_sends():
-    text, seconds = values(run_ranks(faults.nobody_sends, 2, 2.0, timeout=60))[0]
-    assert 1.5 < seconds < 10
+    text, seconds = values(run_ranks(faults.nobody_sends, 2, 4.0, timeout=LIMIT))[0]
+    assert 3.5 < seconds < 3 * 4.0
     assert "recv from rank 1 with tag 7" in text, text
 
 
@@ -86,20 +90,26 @@ def test_receiving_what_nobody_sends():
     ],
 )
 def test_ranks_that_call_different_things(kind, words):
-    for text, seconds in values(run_ranks(faults.differs, 3, 2, kind, 20.0, timeout=60)):
-        assert seconds < 10
+    for text, seconds in values(run_ranks(faults.differs, 3, 2, kind, SOON, timeout=LIMIT)):
+        assert seconds < SOON / 2
         for word in [*words, "rank 2", "sequence number 2"]:
             assert word in text, text
 
 
 def test_abort_reaches_the_other_ranks():
-    text, seconds = values(run_ranks(faults.aborted, 2, timeout=60))[0]
-    assert seconds < 10
+    text, seconds = values(run_ranks(faults.aborted, 2, SOON, timeout=LIMIT))[0]
+    assert seconds < SOON / 2
     assert "abort" in text, text
 
 
+def test_a_group_made_without_the_store():
+    text, seconds = values(run_ranks(faults.store_is_gone, 2, SOON, timeout=LIMIT)[1:])[0]
+    assert seconds < SOON / 2
+    assert text != "no error"
+
+
 def test_flight_record(tmp_path):
-    for record in survivors(run_ranks(faults.recorded, 2, 1, str(tmp_path / "flight"), timeout=60), 1):
+    for record in survivors(run_ranks(faults.recorded, 2, 1, str(tmp_path / "flight"), timeout=LIMIT), 1):
         entries = record["entries"]
         assert [entry["operation"] for entry in entries] == ["all_reduce", "broadcast", "all_gather_into_tensor"]
         assert [entry["state"] for entry in entries] == ["completed", "completed", "failed"]
@@ -109,17 +119,21 @@ def test_flight_record(tmp_path):
 
 def test_a_killed_job_does_not_disturb_the_next(tmp_path):
     ready = str(tmp_path / "ready")
-    outcomes = run_ranks(faults.sums_forever, 4, ready, timeout=15)
+
+    def under_way():
+        return all(Path(f"{ready}{rank}").exists() for rank in range(4))
+
+    outcomes = run_ranks(faults.sums_forever, 4, ready, timeout=LIMIT, until=under_way)
     assert all(outcome.exit_code is None for outcome in outcomes), report(outcomes)
-    assert all(Path(f"{ready}{rank}").exists() for rank in range(4)), "the job must have been under way"
-    assert values(run_ranks(faults.works, 4, 1.0, timeout=60)) == [10.0] * 4
+    assert under_way()
+    assert values(run_ranks(faults.works, 4, 1.0, timeout=LIMIT)) == [10.0] * 4
 
 
 def test_two_jobs_at_once():
     results = {}
 
     def job(base):
-        results[base] = values(run_ranks(faults.works, 2, base, timeout=90))
+        results[base] = values(run_ranks(faults.works, 2, base, timeout=LIMIT))
 
     threads = [threading.Thread(target=job, args=(base,)) for base in (1.0, 100.0)]
     for thread in threads:
@@ -133,7 +147,7 @@ RESTARTED = """
 import os, signal, sys
 from datetime import timedelta
 import torch, torch.distributed as dist
-dist.init_process_group("neuron", timeout=timedelta(seconds=30))
+dist.init_process_group("neuron", timeout=timedelta(seconds=600))
 tensor = torch.ones(1000, device="neuron")
 dist.all_reduce(tensor)
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -148,8 +162,6 @@ dist.destroy_process_group()
 def test_torchrun_restarts(tmp_path):
     script = tmp_path / "restarted.py"
     script.write_text(RESTARTED)
-    begin = time.monotonic()
-    done = torchrun(2, script, options=["--max-restarts=1"], timeout=120, env={"PYTHONPATH": str(ROOT / "python")})
+    done = torchrun(2, script, options=["--max-restarts=1"], timeout=240, env={"PYTHONPATH": str(ROOT / "python")})
     assert done.returncode == 0, done.stdout
     assert all(f"attempt 1 rank {rank} has 4.0" in done.stdout for rank in range(2)), done.stdout
-    assert time.monotonic() - begin < 110

@@ -14,10 +14,13 @@ namespace neuron::collectives {
 
 class Combiner {
  public:
-  explicit Combiner(int ranks) : sources_(static_cast<std::size_t>(ranks)), factors_(static_cast<std::size_t>(ranks)) {}
+  explicit Combiner(int ranks)
+      : sources_(static_cast<std::size_t>(ranks)), targets_(static_cast<std::size_t>(ranks)), factors_(static_cast<std::size_t>(ranks)) {}
 
   // Where rank r's numbers begin; combine() may move it.
   [[nodiscard]] const void*& source(int r) noexcept { return sources_[static_cast<std::size_t>(r)]; }
+  // Where rank r gets the result of combine_for_all().
+  [[nodiscard]] std::byte*& target(int r) noexcept { return targets_[static_cast<std::size_t>(r)]; }
   [[nodiscard]] double& factor(int r) noexcept { return factors_[static_cast<std::size_t>(r)]; }
 
   // Combines the sources into `output`, which may be one of them: then its lines are in the caches already, and writing past those would
@@ -32,11 +35,23 @@ class Combiner {
     }
   }
 
+  // Combines the sources into all targets, each of which may be its rank's source.
+  void combine_for_all(ReduceKernel kernel, DataType type, std::size_t count, bool streaming) {
+    streaming = streaming && !std::equal(sources_.begin(), sources_.end(), targets_.begin());
+    const auto give = [&](std::size_t begin, const void* block, std::size_t bytes) {
+      for (std::size_t r = 0; r < targets_.size(); ++r) {
+        std::byte* const target = targets_[r] + begin;
+        copy(target, block, bytes, streaming && target != sources_[r]);
+      }
+    };
+    combine_through_scratch(kernel, type, count, give, streaming ? kScratchBytes : kCachedBytes);
+  }
+
   // Calls use(offset, block, bytes) for each combined block.
   template <typename Use>
-  void combine_through_scratch(ReduceKernel kernel, DataType type, std::size_t count, Use&& use) {
+  void combine_through_scratch(ReduceKernel kernel, DataType type, std::size_t count, Use&& use, std::size_t at_once = kScratchBytes) {
     const std::size_t width = element_size(type);
-    const std::size_t block = kScratchBytes / width;
+    const std::size_t block = at_once / width;
     for (std::size_t begin = 0; begin < count; begin += block) {
       const std::size_t now = std::min(block, count - begin);
       kernel(sources_.data(), static_cast<int>(sources_.size()), factors_.data(), scratch_.data(), now);
@@ -46,8 +61,12 @@ class Combiner {
   }
 
  private:
+  // For stores past the caches long runs are best. What stays in the caches goes through them in short ones, whose lines are all still in
+  // the first level: twice as fast.
   static constexpr std::size_t kScratchBytes = 16 << 10;
+  static constexpr std::size_t kCachedBytes = 2 << 10;
   std::vector<const void*> sources_;
+  std::vector<std::byte*> targets_;
   std::vector<double> factors_;
   alignas(64) std::array<std::byte, kScratchBytes> scratch_;
 };

@@ -23,7 +23,7 @@ class FileWindow {
   ~FileWindow() { munmap(base_, bytes_); }
   FileWindow(const FileWindow&) = delete;
   FileWindow& operator=(const FileWindow&) = delete;
-  [[nodiscard]] const std::byte* base() const noexcept { return base_; }
+  [[nodiscard]] std::byte* base() const noexcept { return base_; }
 
   // Null when the file of `theirs` cannot be had.
   static std::shared_ptr<FileWindow> of(const MemoryFile& theirs, bool same_process);
@@ -60,7 +60,7 @@ std::byte* map_aligned(int descriptor, std::size_t bytes) noexcept {
   auto* const start = static_cast<std::byte*>(reserved);
   const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(start) % kHugePage) % kHugePage;
   std::byte* const base = start + head;
-  if (mmap(base, bytes, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor, 0) == MAP_FAILED) {
+  if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor, 0) == MAP_FAILED) {
     munmap(start, bytes + kHugePage);
     return nullptr;
   }
@@ -99,7 +99,7 @@ std::shared_ptr<FileWindow> FileWindow::of(const MemoryFile& theirs, bool same_p
     return window;
   }
   const std::string process = same_process ? "self" : std::to_string(theirs.process);
-  const Descriptor file(open(("/proc/" + process + "/fd/" + std::to_string(theirs.descriptor)).c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open(("/proc/" + process + "/fd/" + std::to_string(theirs.descriptor)).c_str(), O_RDWR | O_CLOEXEC));
   struct stat status{};
   // The number may belong to another process by now, or in this pid namespace.
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || status.st_dev != theirs.device || status.st_ino != theirs.inode ||
@@ -127,7 +127,7 @@ void publish_memory_file(RankState& mine, const runtime::SharedSegments* memory)
   }
 }
 
-PeerMemory::PeerMemory(Member& member, const runtime::SharedSegments* memory) : member_(member), memory_(memory) {}
+PeerMemory::PeerMemory(Member& member, runtime::SharedSegments* memory) : member_(member), memory_(memory) {}
 PeerMemory::~PeerMemory() = default;
 
 bool PeerMemory::attached() {
@@ -158,8 +158,6 @@ bool PeerMemory::attach() {
   return true;
 }
 
-const std::byte* PeerMemory::at(int rank, std::uint64_t place) const noexcept {
-  return windows_[static_cast<std::size_t>(rank)]->base() + place;
-}
+std::byte* PeerMemory::at(int rank, std::uint64_t place) const noexcept { return windows_[static_cast<std::size_t>(rank)]->base() + place; }
 
 }  // namespace neuron::collectives

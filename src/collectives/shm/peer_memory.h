@@ -1,6 +1,6 @@
-// Reading the other ranks' memory where it is: each maps the files that hold the others' device memory (runtime/memory/shared_segments.h),
-// for reading only, so that a rank whose operation failed, and which uses its memory for something else, is never written to. The memory of
-// a rank that is gone stays until the others leave the group as well.
+// The other ranks' memory where it is: each maps the files that hold the others' device memory (runtime/memory/shared_segments.h). A rank
+// whose operation failed while others may write its results takes the memory out of the file before it uses it for something else
+// (withdraw), so that one that is late does no harm. The memory of a rank that is gone stays until the others leave the group as well.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ void publish_memory_file(RankState& mine, const runtime::SharedSegments* memory)
 class PeerMemory {
  public:
   // `memory`: where this rank's shareable memory is from; may be null.
-  PeerMemory(Member& member, const runtime::SharedSegments* memory);
+  PeerMemory(Member& member, runtime::SharedSegments* memory);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -37,13 +37,15 @@ class PeerMemory {
     return memory_->offset_of(data, bytes);
   }
   // What `rank` has at such a place. Only when attached().
-  [[nodiscard]] const std::byte* at(int rank, std::uint64_t place) const noexcept;
+  [[nodiscard]] std::byte* at(int rank, std::uint64_t place) const noexcept;
+  // Takes the segment of `data` out of this rank's file.
+  void withdraw(const void* data) noexcept { memory_->withdraw(data); }
 
  private:
   bool attach();
 
   Member& member_;
-  const runtime::SharedSegments* memory_;
+  runtime::SharedSegments* memory_;
   std::vector<std::shared_ptr<FileWindow>> windows_;  // by rank; none for this one
   bool tried_ = false;
 };

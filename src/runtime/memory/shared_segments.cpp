@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <mutex>
@@ -115,16 +116,48 @@ std::optional<std::uint64_t> SharedSegments::offset_of(const void* data, std::si
   }
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   const std::lock_guard guard(lock_);
-  auto range = ranges_.upper_bound(address);
-  if (range == ranges_.begin()) {
+  const auto range = find(address);
+  if (range == ranges_.end() || range->second.withdrawn) {
     return std::nullopt;
   }
-  --range;
   const std::size_t inside = address - range->first;
-  if (inside >= range->second.size || bytes > range->second.size - inside) {
+  if (bytes > range->second.size - inside) {
     return std::nullopt;
   }
   return range->second.offset + inside;
+}
+
+SharedSegments::Ranges::const_iterator SharedSegments::find(std::uintptr_t address) const noexcept {
+  const auto next = ranges_.upper_bound(address);
+  if (next == ranges_.begin()) {
+    return ranges_.end();
+  }
+  const auto range = std::prev(next);
+  return address - range->first < range->second.size ? range : ranges_.end();
+}
+
+void SharedSegments::withdraw(const void* data) noexcept {
+  std::byte* base = nullptr;
+  std::size_t size = 0;
+  {
+    const std::lock_guard guard(lock_);
+    const auto found = find(reinterpret_cast<std::uintptr_t>(data));
+    if (found == ranges_.end() || found->second.withdrawn) {
+      return;
+    }
+    base = const_cast<std::byte*>(static_cast<const std::byte*>(data)) - (reinterpret_cast<std::uintptr_t>(data) - found->first);
+    size = found->second.size;
+    ranges_[found->first].withdrawn = true;  // first: who looks afterwards knows that what a peer has written may be lost
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_,
+             static_cast<off_t>(found->second.offset)) == MAP_FAILED) {
+      return;  // the old mapping stays
+    }
+  }
+  // A private mapping shows the file's pages until they are written to here: write to each what it has. Atomically, for other threads may
+  // use other blocks of the segment.
+  for (std::size_t at = 0; at < size; at += kPage) {
+    std::atomic_ref(*reinterpret_cast<unsigned char*>(base + at)).fetch_or(0, std::memory_order_relaxed);
+  }
 }
 
 std::optional<std::uint64_t> SharedSegments::take_space(std::size_t size) {
@@ -202,26 +235,31 @@ void* SharedSegments::map(std::size_t size, std::size_t huge_prefix) noexcept {
 }
 
 void SharedSegments::unmap(void* base, std::size_t size) noexcept {
-  std::optional<std::uint64_t> offset;
+  std::optional<Range> range;
   {
     const std::lock_guard guard(lock_);
     if (const auto found = ranges_.find(reinterpret_cast<std::uintptr_t>(base)); found != ranges_.end()) {
-      offset = found->second.offset;
+      range = found->second;
       ranges_.erase(found);
     }
   }
   munmap(base, size);
-  if (offset) {
+  if (range) {
     // Peers' mappings of the file would keep the memory otherwise.
     const std::size_t space = round_up(size, kHugePage);
-    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(*offset), static_cast<off_t>(space));
-    give_space_back(*offset, space);
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(range->offset), static_cast<off_t>(space));
+    if (!range->withdrawn) {
+      give_space_back(range->offset, space);
+    }
   }
 }
 
 void SharedSegments::after_fork_in_child() noexcept {
   enabled_.store(false, std::memory_order_relaxed);
   for (const auto& [base, range] : ranges_) {
+    if (range.withdrawn) {
+      continue;  // private already
+    }
     auto* const place = reinterpret_cast<void*>(base);  // NOLINT(performance-no-int-to-ptr): an address as it was recorded
     if (mmap(place, range.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_,
              static_cast<off_t>(range.offset)) == MAP_FAILED) {

@@ -1,4 +1,4 @@
-// Segments that other processes of the host can read where they are, for collectives without copies in between.
+// Segments that other processes of the host can read and write where they are, for collectives without copies in between.
 //
 // One sparse file in memory (memfd) per process holds all of them; a peer maps it once and finds a segment by its offset, which stays right
 // when segments come and go. Nothing is shared before enable(), nor what was mapped before.
@@ -44,6 +44,10 @@ class SharedSegments final : public SegmentSource {
   // Where in the file [data, data + bytes) is; nothing if it is not, or not in one segment.
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const noexcept;
 
+  // Makes the segment of `data`, which must not be unmapped meanwhile, private for the rest of its life: what others write to the file from
+  // now on does not reach it. Its bytes stay, also in the file, as long as the segment does; no other segment gets its place there.
+  void withdraw(const void* data) noexcept;
+
   // Around fork(). The child keeps the bytes as they are then, but does not write to its parent's memory.
   void before_fork() noexcept { lock_.lock(); }
   void after_fork_in_parent() noexcept { lock_.unlock(); }
@@ -53,8 +57,12 @@ class SharedSegments final : public SegmentSource {
   struct Range {
     std::size_t size;
     std::uint64_t offset;
+    bool withdrawn = false;
   };
+  using Ranges = std::map<std::uintptr_t, Range>;
 
+  // The range that `address` is in, or the end. The lock is held.
+  [[nodiscard]] Ranges::const_iterator find(std::uintptr_t address) const noexcept;
   void* map_shared(std::size_t size, std::size_t huge_prefix) noexcept;
   std::optional<std::uint64_t> take_space(std::size_t size);
   void give_space_back(std::uint64_t offset, std::size_t size) noexcept;
@@ -63,7 +71,7 @@ class SharedSegments final : public SegmentSource {
   std::atomic<bool> enabled_ = false;
   int descriptor_ = -1;
   std::uint64_t bytes_ = 0;
-  std::map<std::uintptr_t, Range> ranges_;       // by base address
+  Ranges ranges_;                                // by base address
   std::map<std::uint64_t, std::uint64_t> free_;  // offset, size
 };
 

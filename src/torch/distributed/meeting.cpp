@@ -28,10 +28,9 @@ GlooFactory& gloo_factory() {
 class Meeting {
  public:
   Meeting(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size)
-      : store_(store->clone()), adapter_(store), rank_(rank), size_(size) {
-    // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one
-    // store.
-    name_ = "generation" + std::to_string((adapter_.add("arrivals", 1) - 1) / size);
+      // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one
+      // store. On the store's own connection, where a store that is gone shows at once.
+      : name_("generation" + std::to_string((store->add("arrivals", 1) - 1) / size)), adapter_(*store), rank_(rank), size_(size) {
     adapter_.set(place(rank), host_identity());
     // From here on, large tensors are in memory that the other ranks of the host can read.
     if (size > 1 && runtime::Environment::process().boolean("TORCH_NEURONX_SHARE_MEMORY").value_or(true)) {
@@ -68,8 +67,9 @@ class Meeting {
     if (!gloo_factory()) {
       throw collectives::Error(collectives::ErrorCode::kSystem, "the ranks are on several hosts, but this PyTorch has no Gloo");
     }
+    const auto store = StoreAdapter(*adapter_.store()).store();  // on which Gloo may wait
     const auto connect = [&](const char* purpose) {
-      return gloo_factory()(c10::make_intrusive<c10d::PrefixStore>(name_ + "/" + purpose, store_), rank_, size_, left());
+      return gloo_factory()(c10::make_intrusive<c10d::PrefixStore>(name_ + "/" + purpose, store), rank_, size_, left());
     };
     auto collectives = connect("collectives");
     auto messages = connect("messages");
@@ -90,11 +90,10 @@ class Meeting {
  private:
   [[nodiscard]] std::string place(int rank) const { return name_ + "/rank" + std::to_string(rank); }
 
-  c10::intrusive_ptr<c10d::Store> store_;
+  std::string name_;
   StoreAdapter adapter_;
   int rank_;
   int size_;
-  std::string name_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "torch/distributed/data_types.h"
 #include "torch/distributed/flight_recorder.h"
 #include "torch/distributed/meeting.h"
+#include "torch/distributed/sparse_sum.h"
 
 namespace neuron::distributed {
 namespace {
@@ -24,13 +25,13 @@ using collectives::Call;
 using collectives::Communicator;
 using collectives::ConstBuffer;
 
-void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device) {
+void check_tensor(const at::Tensor& tensor, const char* operation, c10::Device& device, c10::Layout layout = c10::kStrided) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": got an undefined tensor");
   TORCH_CHECK(tensor.is_privateuseone(), operation, ": the backend \"neuron\" works on tensors of neuron devices, but got one on ",
               tensor.device(),
               ". Move it with .to(\"neuron\"), or give CPU tensors a backend of their own: "
               "init_process_group(\"cpu:gloo,neuron:neuron\")");
-  TORCH_CHECK(tensor.layout() == c10::kStrided, operation, ": collectives need dense tensors, but got one with layout ", tensor.layout());
+  TORCH_CHECK(tensor.layout() == layout, operation, ": collectives need dense tensors, but got one with layout ", tensor.layout());
   to_data_type(tensor.scalar_type());
   if (device.is_cpu()) {
     device = tensor.device();
@@ -144,11 +145,11 @@ void ProcessGroupNeuron::check_list(const Tensors& tensors, const char* what) co
 
 template <typename C10dOptions>
 ProcessGroupNeuron::Operation ProcessGroupNeuron::make_operation(OpType type, const char* name, const C10dOptions& options, Tensors inputs,
-                                                                 Tensors outputs) const {
+                                                                 Tensors outputs, c10::Layout layout) const {
   c10::Device device(c10::kCPU);
   for (const auto* list : {&inputs, &outputs}) {
     for (const auto& tensor : *list) {
-      check_tensor(tensor, name, device);
+      check_tensor(tensor, name, device, layout);
     }
   }
   Operation operation;
@@ -174,7 +175,9 @@ void ProcessGroupNeuron::Operation::run(std::uint64_t sequence) {
     if (!shaped.empty()) {
       call.shape = {shaped.front().sizes().data(), shaped.front().sizes().size()};
     }
-    body(group->communicator(timeout), call);
+    auto& communicator = group->communicator(timeout);
+    staging.fill();
+    body(communicator, call);
     staging.write_back();
     recorder.change(record, FlightRecorder::State::kCompleted, sequence);
   } catch (...) {
@@ -234,6 +237,9 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::broadcast(Tensors& tensors, 
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "all_reduce takes one tensor");
+  if (tensors.front().defined() && tensors.front().is_sparse()) {
+    return allreduce_sparse(tensors, options);
+  }
   auto operation = make_operation(OpType::ALLREDUCE, "all_reduce", options, tensors, tensors);
   const auto data = operation.staging.input_output(tensors.front());
   const auto scalar_type = tensors.front().scalar_type();
@@ -241,6 +247,14 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce(Tensors& tensors, 
                        Communicator& communicator, const Call& call) {
     communicator.all_reduce({data.data, data.count}, data.data, type, reduction, call);
   };
+  return issue(std::move(operation));
+}
+
+ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "all_reduce takes one tensor");
+  TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM, "all_reduce of sparse tensors knows the reduction SUM only");
+  auto operation = make_operation(OpType::_ALLREDUCE_SPARSE, "all_reduce (sparse)", options, tensors, tensors, c10::kSparse);
+  operation.body = [tensor = tensors.front()](Communicator& communicator, const Call& call) { sum_sparse(communicator, call, tensor); };
   return issue(std::move(operation));
 }
 
@@ -323,6 +337,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(TensorLi
     const auto own = part.outputs[static_cast<std::size_t>(getRank())].count;
     TORCH_CHECK_VALUE(own == part.input.count, operation.name, ": the output of this rank has ", own, " elements, its input has ",
                       part.input.count);
+    operation.staging.separate({&part.input, 1}, part.outputs, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
@@ -360,6 +375,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_into_tensor_coales
     for (std::size_t rank = 0; rank < size; ++rank) {
       part.outputs.push_back(slice(whole, inputs[i].element_size(), rank, part.input.count));
     }
+    operation.staging.separate({&part.input, 1}, part.outputs, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
@@ -382,12 +398,13 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::gather(TensorLists& outputs,
     flat = outputs.front();
   }
   auto operation = make_operation(OpType::GATHER, "gather", options, inputs, flat);
-  const auto input = operation.staging.input(inputs.front());
+  auto input = operation.staging.input(inputs.front());
   std::vector<Buffer> buffers;
   for (const auto& output : flat) {
     check_same_type(output, inputs.front(), "gather");
     buffers.push_back(operation.staging.output(output));
   }
+  operation.staging.separate({&input, 1}, buffers, getRank(), inputs.front().options());
   operation.body = [input, buffers = std::move(buffers), root, type = to_data_type(inputs.front().scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.gather(input, buffers, root, type, call); };
   return issue(std::move(operation));
@@ -410,6 +427,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::scatter(Tensors& outputs, Te
     check_same_type(outputs.front(), input, "scatter");
     buffers.push_back(operation.staging.input(input));
   }
+  operation.staging.separate(buffers, {&output, 1}, getRank(), outputs.front().options());
   operation.body = [output, buffers = std::move(buffers), root, type = to_data_type(outputs.front().scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.scatter(buffers, output, root, type, call); };
   return issue(std::move(operation));
@@ -429,7 +447,9 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter(Tensors& outp
   const auto own = buffers[static_cast<std::size_t>(getRank())].count;
   TORCH_CHECK_VALUE(own == static_cast<std::size_t>(output.numel()), "reduce_scatter: the input for this rank has ", own,
                     " elements, its output has ", output.numel());
-  operation.body = [buffers = std::move(buffers), data = operation.staging.output(output), type = to_data_type(output.scalar_type()),
+  const auto data = operation.staging.output(output);
+  operation.staging.separate(buffers, {&data, 1}, getRank(), output.options());
+  operation.body = [buffers = std::move(buffers), data, type = to_data_type(output.scalar_type()),
                     reduction = to_reduction(options.reduceOp, output.scalar_type())](Communicator& communicator, const Call& call) {
     communicator.reduce_scatter(buffers, data, type, reduction, call);
   };
@@ -465,6 +485,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter_tensor_coales
     for (std::size_t rank = 0; rank < size; ++rank) {
       part.inputs.push_back(slice(whole, inputs[i].element_size(), rank, part.output.count));
     }
+    operation.staging.separate(part.inputs, {&part.output, 1}, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
   operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
@@ -483,6 +504,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall_base(at::Tensor& ou
   const auto element = static_cast<std::size_t>(input.element_size());
   auto sends = cut(operation.staging.input(input), split_counts(input, input_splits, getSize(), "input"), element);
   auto receives = cut(operation.staging.output(output), split_counts(output, output_splits, getSize(), "output"), element);
+  operation.staging.separate(sends, receives, getRank(), input.options());
   operation.body = [sends = std::move(sends), receives = std::move(receives), type = to_data_type(input.scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.all_to_all(sends, receives, type, call); };
   return issue(std::move(operation));
@@ -500,6 +522,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall(Tensors& outputs, T
     sends.push_back(operation.staging.input(inputs[rank]));
     receives.push_back(operation.staging.output(outputs[rank]));
   }
+  operation.staging.separate(sends, receives, getRank(), inputs.front().options());
   operation.body = [sends = std::move(sends), receives = std::move(receives), type = to_data_type(inputs.front().scalar_type())](
                        Communicator& communicator, const Call& call) { communicator.all_to_all(sends, receives, type, call); };
   return issue(std::move(operation));
@@ -520,6 +543,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::post(const char* name, Tenso
   Message message;
   Staging staging;
   message.data = receive ? staging.staged_output(tensor, false) : staging.staged_input(tensor);
+  staging.fill();
   if (receive && !message.data.is_same(tensor)) {
     message.target = tensor;
   }

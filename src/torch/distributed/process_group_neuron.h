@@ -40,11 +40,13 @@ class ProcessGroupNeuron final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return queue_->sequence(); }
   c10d::ErrorType getError() override { return group_->aborted() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS; }
 
-  // Tensors of all operations are dense neuron tensors of one core each. Raises RuntimeError for tensors elsewhere, TypeError for dtypes
-  // that differ or cannot be moved, ValueError for shapes and reductions that do not fit, DistBackendError for what goes wrong between
-  // ranks.
+  // Tensors of all operations but one are dense neuron tensors of one core each. Raises RuntimeError for tensors elsewhere, TypeError for
+  // dtypes that differ or cannot be moved, ValueError for shapes and reductions that do not fit, DistBackendError for what goes wrong
+  // between ranks.
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  // Of sparse tensors, in place; ranks may differ in the number of entries. allreduce() ends here as well.
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
@@ -99,7 +101,8 @@ class ProcessGroupNeuron final : public c10d::Backend {
   };
 
   template <typename C10dOptions>
-  Operation make_operation(c10d::OpType type, const char* name, const C10dOptions& options, Tensors inputs, Tensors outputs) const;
+  Operation make_operation(c10d::OpType type, const char* name, const C10dOptions& options, Tensors inputs, Tensors outputs,
+                           c10::Layout layout = c10::kStrided) const;
   WorkPointer issue(Operation operation);
   WorkPointer post(const char* name, Tensors& tensors, int peer, int tag, bool receive);
   WorkPointer remember(c10::intrusive_ptr<WorkNeuron> work);

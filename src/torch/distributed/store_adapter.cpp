@@ -8,6 +8,25 @@
 
 namespace neuron::distributed {
 
+namespace {
+
+// Connecting to a store whose rank has ended takes as long as the store's timeout says, which may be half an hour.
+c10::intrusive_ptr<c10d::Store> connect(c10d::Store& store) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::seconds(30);
+  const auto timeout = store.getTimeout();
+  c10::intrusive_ptr<c10d::Store> connection;
+  {
+    const c10d::StoreTimeoutGuard shortened(store, std::min(timeout, kLongest));
+    connection = store.clone();
+  }
+  connection->setTimeout(timeout);
+  return connection;
+}
+
+}  // namespace
+
+StoreAdapter::StoreAdapter(c10d::Store& store) : store_(connect(store)) {}
+
 void StoreAdapter::set(const std::string& key, const std::string& value) { store_->set(key, value); }
 
 std::string StoreAdapter::get(const std::string& key, std::chrono::milliseconds timeout) {

@@ -12,7 +12,9 @@ namespace neuron::distributed {
 class StoreAdapter final : public collectives::KeyValueStore {
  public:
   // Works on a connection of its own: a thread that waits for a key must not keep the program from using the store.
-  explicit StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store) : store_(store->clone()) {}
+  explicit StoreAdapter(c10d::Store& store);
+
+  [[nodiscard]] const c10::intrusive_ptr<c10d::Store>& store() const noexcept { return store_; }
 
   // Called now and then while get() waits; what it throws ends the wait.
   void set_interrupt(std::function<void()> interrupt) { interrupt_ = std::move(interrupt); }

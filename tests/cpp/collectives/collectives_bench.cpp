@@ -50,6 +50,7 @@ struct Settings {
   std::size_t max = 256 << 20;
   double seconds = 0.3;  // per measurement
   bool direct = true;
+  bool in_place = false;
   std::size_t smallest = SharedMemoryOptions{}.smallest_direct;
 };
 
@@ -170,7 +171,9 @@ void measure(const Settings& settings, const std::string& op, int ranks, double 
     const Memory output(settings.max);
     std::uint64_t sequence = 0;
     for (std::size_t bytes = settings.min; bytes <= settings.max; bytes *= 4) {
-      const auto once = [&] { bench.run(*communicator, input.at(0), output.at(0), bytes, call(++sequence)); };
+      const auto once = [&] {
+        bench.run(*communicator, input.at(0), (settings.in_place && op == "all_reduce" ? input : output).at(0), bytes, call(++sequence));
+      };
       // Rank 0 decides how many rounds; blocks of rounds are timed and the median is reported, since others use the machine too.
       once();
       auto begin = Clock::now();
@@ -218,6 +221,8 @@ Settings parse(int count, char** arguments) {
       settings.min = std::stoull(value);
     } else if (option == "--max") {
       settings.max = std::stoull(value);
+    } else if (option == "--in-place") {
+      settings.in_place = value != "0";
     } else if (option == "--direct") {
       settings.direct = value != "0";
       settings.smallest = settings.direct && value != "1" ? std::stoull(value) : settings.smallest;

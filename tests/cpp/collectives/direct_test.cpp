@@ -178,8 +178,68 @@ TEST(DirectExchange, TimesOutWhenARankStopsInTheMiddle) {
                   stopper.join();
                   kill(other, SIGKILL);
                   require(thrown.code == ErrorCode::kTimeout && contains(thrown.text, "rank 1"), thrown.text);
+                  require(!runtime::SharedSegments::of_device().offset_of(data, 1), "out of reach of a rank that goes on one day");
                 },
                 {1});
+}
+
+// What a rank uses for something else after its operation failed, one that was late does not overwrite.
+TEST(DirectExchange, ALateRankWritesIntoNobodysMemory) {
+  for (int round = 0; round < 4; ++round) {
+    run_processes(2, [round](int rank, KeyValueStore& store) {
+      constexpr std::size_t kCount = std::size_t{16} << 20;
+      Arena::open(std::size_t{66} << 20);
+      Bytes bytes(kCount * 4, 1);
+      const auto communicator = join(store, rank, 2, "g", direct_options());
+      const auto reduce_until_it_fails = [&](milliseconds timeout) {
+        const Thrown thrown = error_of([&] {
+          while (true) communicator->all_reduce({bytes.data(), kCount}, bytes.data(), DataType::kFloat, {}, call(1, timeout));
+        });
+        require(direct_operations() > 0, "without rings");
+        require(thrown.code == ErrorCode::kTimeout, thrown.text);
+      };
+      if (rank == 1) {
+        store.set("pid", std::to_string(getpid()));
+        reduce_until_it_fails(kPatience);
+        store.set("went on", "yes");
+        return;
+      }
+      const pid_t other = static_cast<pid_t>(std::stol(store.get("pid", kPatience)));
+      std::thread stopper([&] {
+        std::this_thread::sleep_for(milliseconds(100 + 3 * round));  // somewhere in one of many operations
+        kill(other, SIGSTOP);
+      });
+      reduce_until_it_fails(milliseconds(500));
+      stopper.join();
+      std::memset(bytes.data(), 77, bytes.size());
+      kill(other, SIGCONT);
+      store.get("went on", kPatience);
+      const auto written = std::find_if(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte != 77; });
+      require(written == bytes.end(), "round " + std::to_string(round) + ", at byte " + std::to_string(written - bytes.begin()));
+    });
+  }
+}
+
+// The memory of one group's failed operation may hold the results of another group's: better no results than wrong ones.
+TEST(DirectExchange, FailsWhereItsResultsWereWithdrawn) {
+  run_processes(2, [](int rank, KeyValueStore& store) {
+    Arena::open();
+    const auto communicator = join(store, rank, 2, "g", direct_options());
+    Bytes bytes(1 << 20, 1);
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(400));
+    std::thread other_group([&] {
+      std::this_thread::sleep_for(milliseconds(rank == 0 ? 100 : 0));  // rank 0 has announced the operation and waits
+      if (rank == 0) runtime::SharedSegments::of_device().withdraw(bytes.data());
+    });
+    const Thrown thrown = error_of([&] {
+      for (std::uint64_t i = 1;; ++i) {
+        communicator->all_reduce({bytes.data(), bytes.size()}, bytes.data(), DataType::kUInt8, {}, call(i));
+        require(rank == 1, "rank 0 got a result");
+      }
+    });
+    other_group.join();
+    require(contains(thrown.text, "rank 0") && contains(thrown.text, "took its memory back"), thrown.text);
+  });
 }
 
 // A rank's forked child has none of the peers' memory, and ends without disturbing the group.
@@ -192,8 +252,12 @@ TEST(DirectExchange, IsNotInherited) {
     const auto windows = [] {  // mappings of a whole file: far larger than any segment
       std::ifstream maps("/proc/self/maps");
       int found = 0;
-      for (std::string line; std::getline(maps, line);)
-        found += contains(line, "softneuron-device-memory") && contains(line, "r--s") ? 1 : 0;
+      for (std::string line; std::getline(maps, line);) {
+        std::size_t end = 0;
+        const auto from = std::stoull(line, &end, 16);
+        const auto to = std::stoull(line.substr(end + 1), nullptr, 16);
+        found += contains(line, "softneuron-device-memory") && to - from >= std::size_t{1} << 30 ? 1 : 0;
+      }
       return found;
     };
     require(windows() == 1, "one peer's file: " + std::to_string(windows()));

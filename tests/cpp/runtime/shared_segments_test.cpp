@@ -81,6 +81,43 @@ TEST_F(SharedSegmentsTest, GiveTheirMemoryBackAlthoughAPeerHasItMapped) {
   munmap(const_cast<void*>(window), file.bytes);
 }
 
+TEST_F(SharedSegmentsTest, AreOutOfReachWhenWithdrawn) {
+  const auto file = *segments_.file();
+  auto* const window =
+      static_cast<char*>(mmap(nullptr, file.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.descriptor, 0));
+  ASSERT_NE(window, MAP_FAILED);
+  auto* const base = static_cast<char*>(segments_.map(kSize, kSize));
+  std::memset(base, 'a', kSize);
+  const auto place = segments_.offset_of(base, kSize);
+  ASSERT_TRUE(place);
+  segments_.withdraw(base + kSize / 2);
+  EXPECT_FALSE(segments_.offset_of(base, 1));
+  std::memset(window + *place, 'b', kSize);
+  for (std::size_t i = 0; i < kSize; i += 1000) ASSERT_EQ(base[i], 'a') << "at " << i;
+  base[0] = 'c';
+  EXPECT_EQ(window[*place], 'b');
+  segments_.withdraw(base);  // again, or what is not shared: nothing happens
+  segments_.withdraw(&segments_);
+  EXPECT_EQ(base[0], 'c');
+  segments_.before_fork();
+  const pid_t child = fork();
+  if (child == 0) {
+    segments_.after_fork_in_child();
+    std::_Exit(base[0] == 'c' && base[1] == 'a' ? 0 : 1);
+  }
+  segments_.after_fork_in_parent();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "a child has what its parent had";
+  segments_.unmap(base, kSize);
+  // Nobody else gets the place, for one that is late may still write there.
+  void* const again = segments_.map(kSize, kSize);
+  EXPECT_NE(segments_.offset_of(again, kSize), place);
+  segments_.unmap(again, kSize);
+  EXPECT_EQ(committed(), 0U);
+  munmap(window, file.bytes);
+}
+
 TEST_F(SharedSegmentsTest, ReuseHolesOfAnySize) {
   std::vector<void*> bases;
   for (int i = 0; i < 6; ++i) bases.push_back(segments_.map(kSize, kSize));

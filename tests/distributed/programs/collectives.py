@@ -2,11 +2,12 @@
 
 import itertools
 import random
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
+
+from tests.distributed.programs.joining import join
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -27,8 +28,8 @@ OPERATIONS = {
 }
 
 
-def start(timeout: float = 30) -> None:
-    dist.init_process_group("neuron", timeout=timedelta(seconds=timeout))
+def start(timeout: float = 60) -> None:
+    join(timeout)
 
 
 def make(dtype: torch.dtype, size: tuple[int, ...], seed: int) -> torch.Tensor:

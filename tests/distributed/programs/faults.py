@@ -4,26 +4,15 @@ import json
 import os
 import signal
 import time
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 import torch_neuronx.distributed
+from tests.distributed.programs.joining import join
 
 Seen = tuple[str, float]
-
-
-MEETING = timedelta(seconds=60)  # for all ranks to come: a busy machine starts them seconds apart, and no test is about that
-
-
-def join(timeout: float) -> None:
-    """Make the default group, whose timeout counts from the moment when the processes of all ranks are there."""
-    rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
-    store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=MEETING, wait_for_workers=True)
-    store.set_timeout(timedelta(seconds=timeout))
-    dist.init_process_group("neuron", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
 
 
 def start(timeout: float) -> torch.Tensor:
@@ -49,12 +38,13 @@ def dies(rank: int, victim: int, how: str, timeout: float) -> Seen:
         if how == "SIGKILL":
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "hang":
-            time.sleep(1000)
+            time.sleep(3 * timeout)
+            return "", 3 * timeout
         raise ValueError("this rank raises")
     result = seen(lambda: dist.all_reduce(tensor))
     again = seen(lambda: dist.all_reduce(tensor))
     assert again[0] != "no error", "a broken group must stay broken"
-    assert again[1] < 1, "a broken group must fail at once"
+    assert again[1] < timeout / 2, "a broken group must fail at once"
     return result
 
 
@@ -90,7 +80,7 @@ def dies_while_receiving(rank: int, victim: int, timeout: float) -> Seen:
 def nobody_sends(rank: int, timeout: float) -> Seen:
     start(timeout)
     if rank == 1:
-        time.sleep(2 * timeout)
+        time.sleep(3 * timeout)
         return "", 0.0
     return seen(lambda: dist.recv(torch.empty(5, device="neuron"), 1, tag=7))
 
@@ -120,13 +110,13 @@ def missing_rank(rank: int, timeout: float) -> Seen:
     """Rank 1 never makes its first call."""
     join(timeout)
     if rank == 1:
-        time.sleep(2 * timeout)
+        time.sleep(3 * timeout)
         return "", 0.0
     return seen(lambda: dist.all_reduce(torch.ones(2, device="neuron")))
 
 
-def aborted(rank: int) -> Seen:
-    start(30)
+def aborted(rank: int, timeout: float) -> Seen:
+    start(timeout)
     if rank == 1:
         time.sleep(1)
         dist.group.WORLD._get_backend(torch.device("neuron")).abort()
@@ -134,9 +124,23 @@ def aborted(rank: int) -> Seen:
     return seen(lambda: dist.all_reduce(torch.ones(2, device="neuron")))
 
 
+def store_is_gone(rank: int, timeout: float) -> Seen:
+    """The rank that keeps the store ends; another one makes a group."""
+    start(timeout)
+    if rank == 0:
+        os._exit(0)
+    time.sleep(1)
+    begin = time.monotonic()
+    try:
+        dist.new_group([1], use_local_synchronization=True)
+    except RuntimeError as error:
+        return str(error), time.monotonic() - begin
+    return "no error", time.monotonic() - begin
+
+
 def recorded(rank: int, victim: int, prefix: str) -> dict[str, Any]:
     os.environ["TORCH_NEURONX_FLIGHT_RECORDER_DUMP"] = prefix
-    tensor = start(20)
+    tensor = start(60)
     dist.broadcast(tensor, 0)
     if rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)

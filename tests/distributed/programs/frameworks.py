@@ -7,7 +7,6 @@ both sequences of losses with the largest relative difference of parameters.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -25,6 +24,8 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
+
+from tests.distributed.programs.joining import join
 
 VOCABULARY, WIDTH, HEADS, LENGTH, BATCH, STEPS = 64, 32, 4, 16, 8, 20
 
@@ -86,7 +87,7 @@ class Result:
 
 
 def start(timeout: float = 60) -> None:
-    dist.init_process_group(timeout=timedelta(seconds=timeout), device_id=torch.device("neuron", torch.neuron.current_device()))
+    join(timeout, backend=None, device_id=torch.device("neuron", torch.neuron.current_device()))
 
 
 def make_model(blocks: int = 2) -> Model:
@@ -205,7 +206,7 @@ def hsdp(rank: int) -> Result:
 
 
 def fsdp_offload(rank: int) -> Result:
-    dist.init_process_group("cpu:gloo,neuron:neuron", timeout=timedelta(seconds=60))
+    join(60, "cpu:gloo,neuron:neuron")
     return compare(_shard(make_model(), offload_policy=CPUOffloadPolicy(pin_memory=True)), my_share())
 
 

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from datetime import timedelta
 
 import torch
@@ -10,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from tests.distributed.launch import free_port
+from tests.distributed.programs.joining import join
 
 NEURON = torch.device("neuron")
 
@@ -30,7 +30,7 @@ def starts(rank: int, how: str) -> list[str]:
     size = torch.distributed.get_world_size() if dist.is_initialized() else None
     assert size is None
     for _ in range(2):
-        timeout = timedelta(seconds=30)
+        timeout = timedelta(seconds=90)  # these ways to start include the meeting
         device = torch.device("neuron", rank)
         if how == "nothing":
             dist.init_process_group(timeout=timeout)
@@ -82,7 +82,7 @@ def starts(rank: int, how: str) -> list[str]:
 
 def subgroups(rank: int) -> list[str]:
     """Four ranks: pairs, overlapping groups made in different orders, split groups, meshes."""
-    dist.init_process_group("neuron", device_id=torch.device("neuron", rank), timeout=timedelta(seconds=30))
+    join(60, device_id=torch.device("neuron", rank))
     faults = []
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     if total(pairs[rank // 2]) != 2:
@@ -119,7 +119,7 @@ def subgroups(rank: int) -> list[str]:
 
 
 def works(rank: int) -> list[str]:
-    dist.init_process_group("neuron", timeout=timedelta(seconds=30))
+    join(60)
     faults = []
     size = dist.get_world_size()
     tensor = torch.ones(5, device="neuron")
@@ -142,8 +142,9 @@ def works(rank: int) -> list[str]:
 
     # A rank that is late: the work is not complete, a short wait raises, the work goes on.
     dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
     if rank == size - 1:
-        time.sleep(1.5)
+        store.wait(["rank 0 has looked"])
     late = torch.ones(2, device="neuron")
     work = dist.all_reduce(late, async_op=True)
     if rank == 0:
@@ -154,6 +155,7 @@ def works(rank: int) -> list[str]:
             faults.append("a short wait did not raise")
         except dist.DistBackendError:
             pass
+        store.set("rank 0 has looked", "")
     work.wait()
     if late[0].item() != size:
         faults.append("after a short wait")
@@ -227,7 +229,7 @@ def works(rank: int) -> list[str]:
 
 def same_bits(rank: int) -> list[bytes]:
     """Sums whose order matters, in the ways that a size may be cut into chunks."""
-    dist.init_process_group("neuron", timeout=timedelta(seconds=30))
+    join(60)
     results = []
     for dtype in (torch.float32, torch.bfloat16):
         for count in (1000, 100_003, 2_000_001):

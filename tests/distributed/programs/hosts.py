@@ -3,12 +3,12 @@
 import ctypes
 import os
 import time
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from tests.distributed.programs import frameworks
+from tests.distributed.programs.joining import join
 
 
 def enter_namespace() -> None:
@@ -21,7 +21,7 @@ def enter_namespace() -> None:
 
 
 def differs(rank: int) -> str:
-    dist.init_process_group("neuron", timeout=timedelta(seconds=20))
+    join(20)
     try:
         dist.all_reduce(torch.ones(7 if rank < 2 else 8, device="neuron"))
     except dist.DistBackendError as error:
@@ -31,7 +31,7 @@ def differs(rank: int) -> str:
 
 def sums_and_fsdp(rank: int) -> tuple[float, list[float], list[float]]:
     enter_namespace()
-    dist.init_process_group("neuron", timeout=timedelta(seconds=60))
+    join(60)
     tensor = torch.full((100_000,), rank + 1.0, device="neuron")
     dist.all_reduce(tensor)
     result = frameworks.compare(frameworks._shard(frameworks.make_model()), frameworks.my_share())
@@ -40,7 +40,7 @@ def sums_and_fsdp(rank: int) -> tuple[float, list[float], list[float]]:
 
 def until_cut(rank: int, ready: str, timeout: float) -> tuple[str, float]:
     enter_namespace()
-    dist.init_process_group("neuron", timeout=timedelta(seconds=timeout))
+    join(timeout)
     tensor = torch.ones(1000, device="neuron")
     dist.all_reduce(tensor)
     with open(f"{ready}{rank}", "w"):
