@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/alias_sets.h"
+#include "compiler/matmul.h"
 #include "compiler/printer.h"
 #include "compiler/region_text.h"
 
@@ -29,6 +30,9 @@ class Verifier {
       where_ = &instruction;
       check_effects(instruction);
       check_body(instruction);
+      if (const auto fault = instruction.opcode == kMatmul ? find_fault(program_, instruction) : std::nullopt) {
+        fail(*fault);
+      }
       for_each_operand_value(instruction, [this](ValueId id) { read(id); });
       for (const ValueId id : instruction.results) {
         if (id != kNoValue) {

@@ -4,6 +4,7 @@ While someone collects (`explain` runs, or `TORCH_NEURONX_EXPLAIN=1`), the backe
 """
 
 import atexit
+import math
 import sys
 import threading
 from collections import Counter
@@ -23,6 +24,8 @@ from torch_neuronx.neuron_dynamo_backend.settings import environment_flag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_MOST_TIMES = 12  # kinds of instructions in a report
+_LEFT = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "neuron::matmul": 0}
 _COLLECTIVES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d", "c10d_functional", "symm_mem"})
 
 
@@ -33,6 +36,18 @@ class CallReport:
     opcode: str
     count: int
     reason: str
+
+
+@dataclass(frozen=True)
+class TimeReport:
+    """Instructions with the same opcode and the same types, over all runs that were explained."""
+
+    opcode: str
+    types: str  # of operands and results
+    count: int  # in one run
+    seconds: float  # of one run, together
+    bytes: int  # of one run: operands and results
+    flops: int  # of one run: matrix products
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,27 @@ class GraphReport:
     peak_bytes: int  # the most that instructions hold at once besides inputs and constants
     peak_instruction: str
     cached: bool
+    graph: _C.CompiledGraph = field(repr=False, compare=False)
+
+    def times(self) -> list[TimeReport]:
+        """Tell what the runs spent their time on, the most first; empty if it did not run while it was explained."""
+        runs, nanoseconds = self.graph.step_times()
+        if runs == 0:
+            return []
+        kinds: dict[tuple[str, str], TimeReport] = {}
+        for one, spent in zip(self.graph.instructions(), nanoseconds, strict=True):
+            types = f"({_types(one['operands'])}) -> {_types(one['results'])}"
+            before = kinds.get((one["opcode"], types), TimeReport(one["opcode"], types, 0, 0.0, 0, 0))
+            touched = 0 if one["views"] and not one["writes"] else sum(size for _, _, size in (*one["operands"], *one["results"]))
+            kinds[one["opcode"], types] = TimeReport(
+                one["opcode"],
+                types,
+                before.count + 1,
+                before.seconds + spent / runs / 1e9,
+                before.bytes + touched,
+                before.flops + _product_flops(one),
+            )
+        return sorted(kinds.values(), key=lambda kind: -kind.seconds)
 
 
 @dataclass(frozen=True)
@@ -121,6 +157,30 @@ def _flops(count: int) -> str:
     return f"{value:.4g} {unit}FLOP"
 
 
+def _types(tensors: list[tuple[str, list[int], int]]) -> str:
+    return ", ".join(f"{scalar}[{','.join(map(str, sizes))}]" for scalar, sizes, _ in tensors)
+
+
+def _product_flops(instruction: dict[str, Any]) -> int:
+    """Of matrix products, whose left matrix is the operand `_LEFT` says."""
+    left = _LEFT.get(instruction["opcode"])
+    if left is None:
+        return 0
+    _, sizes, _ = instruction["operands"][left]
+    return 2 * int(sizes[-1]) * sum(math.prod(result) for _, result, _ in instruction["results"])
+
+
+def _describe_times(times: list[TimeReport]) -> list[str]:
+    total = sum(kind.seconds for kind in times)
+    lines = [f"  time        {1e3 * total:.3f} ms for a run of all instructions"] if times else []
+    for kind in times[:_MOST_TIMES]:
+        rates = f"{kind.bytes / kind.seconds / 1e9:.1f} GB/s" if kind.seconds > 0 else ""
+        if kind.flops and kind.seconds > 0:
+            rates += f", {_flops(round(kind.flops / kind.seconds))}/s"
+        lines.append(f"    {1e3 * kind.seconds:9.3f} ms, {kind.seconds / total:5.1%}, {kind.count:4} x {kind.opcode}{kind.types}: {rates}")
+    return lines
+
+
 def _describe(graph: GraphReport) -> list[str]:
     work = graph.instructions - graph.views
     lines = [
@@ -138,7 +198,7 @@ def _describe(graph: GraphReport) -> list[str]:
     calls = sum(call.count for call in graph.calls)
     lines.append(f"  ATen calls  {_number(calls, 'instruction')}")
     lines += [f"    {call.count:6,} x {call.opcode}: {call.reason}" for call in graph.calls]
-    return lines
+    return lines + _describe_times(graph.times())
 
 
 class _Collector:
@@ -228,6 +288,7 @@ def _report(record: GraphRecord, gm: torch.fx.GraphModule, graph: _C.CompiledGra
         peak_bytes=memory["peak_bytes"],
         peak_instruction=instructions[peak]["text"] if peak >= 0 else "",
         cached=graph.was_cached,
+        graph=graph,
     )
 
 
@@ -266,9 +327,11 @@ def collect() -> "Iterator[Explanation]":
     """Collect what is compiled inside the block, in all threads."""
     collector = _Collector()
     _collectors.append(collector)
+    _C.ask_for_step_times(True)
     try:
         yield collector.explanation
     finally:
+        _C.ask_for_step_times(False)
         _collectors.remove(collector)
 
 
@@ -303,6 +366,7 @@ def start_for_process() -> None:
         return
     collector = _Collector()
     _collectors.append(collector)
+    _C.ask_for_step_times(True)
     atexit.register(lambda: print(f"torch_neuronx: {collector.explanation}", file=sys.stderr, flush=True))
 
 

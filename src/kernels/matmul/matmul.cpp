@@ -57,18 +57,6 @@ const void* advanced(const void* data, DataType type, std::int64_t elements) {
   return data == nullptr ? nullptr : static_cast<const char*>(data) + elements * (type == DataType::kFloat32 ? 4 : 2);
 }
 
-Matmul entry_of(const Matmul& problem, std::int64_t index) {
-  Matmul entry = problem;
-  const auto move = [index](MatrixView& view, DataType type) { view.data = advanced(view.data, type, index * view.batch_stride); };
-  move(entry.a, entry.type);
-  move(entry.b, entry.type);
-  move(entry.gate, entry.type);
-  move(entry.epilogue.addend.view, entry.epilogue.addend.type);
-  move(entry.epilogue.residual.view, entry.epilogue.residual.type);
-  entry.c = const_cast<void*>(advanced(entry.c, entry.c_type, index * entry.c_batch_stride));
-  return entry;
-}
-
 // Whether the work takes longer than waking threads: a few microseconds.
 bool worth_threads(const Matmul& problem) {
   constexpr double kMultiplyAdds = 1 << 18;
@@ -79,6 +67,19 @@ bool worth_threads(const Matmul& problem) {
 }
 
 }  // namespace
+
+Matmul entry_of(const Matmul& problem, std::int64_t index) {
+  Matmul entry = problem;
+  const auto move = [index](MatrixView& view, DataType type) { view.data = advanced(view.data, type, index * view.batch_stride); };
+  move(entry.a, entry.type);
+  move(entry.b, entry.type);
+  move(entry.gate, entry.type);
+  move(entry.epilogue.addend.view, entry.epilogue.addend.type);
+  move(entry.epilogue.residual.view, entry.epilogue.residual.type);
+  entry.batch = 1;
+  entry.c = const_cast<void*>(advanced(entry.c, entry.c_type, index * entry.c_batch_stride));
+  return entry;
+}
 
 void matmul(const Matmul& problem, Threads& threads, Isa isa, Bf16Products products) {
   if (problem.batch == 0 || problem.m == 0 || problem.n == 0) {

@@ -57,6 +57,9 @@ struct Matmul {
   Epilogue epilogue{};
 };
 
+// One entry of the batch as a problem of its own.
+Matmul entry_of(const Matmul& problem, std::int64_t index);
+
 // No size may be negative; K = 0 means a product of zeros. Throws std::bad_alloc, and what current_isa() and bf16_products() throw.
 void matmul(const Matmul& problem, Threads& threads);
 

@@ -157,6 +157,16 @@ py::object storable(const CompiledGraph& graph) {
   return py::make_tuple(*text, std::move(constants));
 }
 
+// (runs, nanoseconds by instruction) of the runs while times were asked for.
+py::tuple step_times(const CompiledGraph& graph) {
+  const compile::StepTimes& times = graph.program().executable->times();
+  std::vector<std::int64_t> nanoseconds(times.size());
+  for (std::size_t i = 0; i < nanoseconds.size(); ++i) {
+    nanoseconds[i] = times.nanoseconds(i);
+  }
+  return py::make_tuple(times.runs(), std::move(nanoseconds));
+}
+
 py::dict cache_counters() {
   const compiler::CacheCounters counters = compile::cache_counters();
   py::dict result;
@@ -215,12 +225,14 @@ void register_compile_bindings(py::module_& m) {
       .def_property_readonly("instruction_count", [](const CompiledGraph& self) { return self.program().instruction_count; });
   graph.def("instructions", [](const CompiledGraph& self) { return describe_instructions(self.program().executable->program()); })
       .def("memory_estimate", [](const CompiledGraph& self) { return describe_memory(self.program().executable->program()); })
+      .def("step_times", &step_times)
       .def("storable", &storable);
   graph.attr("_boxed_call") = true;
 
   m.def("load_program", &load_program, py::arg("name"), py::arg("fingerprint"), py::arg("text"), py::arg("constants"));
   m.def("store_program", &compile::store, py::arg("fingerprint"), py::arg("text"));
   m.def("build_identity", &compile::build_identity);
+  m.def("ask_for_step_times", &compile::StepTimes::ask, py::arg("on"));
   m.def("take_compile_reports", &compile::take_reports);
   m.def("compile_cache_counters", &cache_counters);
   m.def("clear_compile_cache", &compile::clear_cache);

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "compiler/alias_sets.h"
+#include "compiler/matmul.h"
 #include "compiler/passes/fold_views.h"
 #include "compiler/printer.h"
 #include "compiler/verifier.h"
@@ -68,6 +69,7 @@ Executable::Executable(compiler::Program program, ProgramObjects objects) : prog
     steps_.push_back(make_step(instruction));
     largest_stack_ = std::max(largest_stack_, steps_.back().arguments.size());
   }
+  times_ = std::make_unique<StepTimes>(steps_.size());
   find_written_inputs();
   find_tracked_views();
 }
@@ -88,9 +90,20 @@ Executable::Step Executable::make_fused_step(const Instruction& instruction) con
   return step;
 }
 
+Executable::Step Executable::make_matmul_step(const Instruction& instruction) const {
+  Step step;
+  step.results = instruction.results;
+  step.late_releases = instruction.releases;
+  step.matmul = std::make_shared<const MatmulCall>(program_, instruction);
+  return step;
+}
+
 Executable::Step Executable::make_step(const Instruction& instruction) {
   if (instruction.body) {
     return make_fused_step(instruction);
+  }
+  if (instruction.opcode == compiler::kMatmul) {
+    return make_matmul_step(instruction);
   }
   Step step;
   step.results = instruction.results;

@@ -2,8 +2,9 @@
 //
 // `run` knows nothing of Python (but for steps that call into it) and never looks at the graph again. Each step pushes its arguments on a
 // stack, calls the operator below autograd, and moves the results into their slots. An argument that dies there is moved, not copied, so
-// its memory is free for the next allocation as soon as the operator is done with it. Fused regions and plain views need no dispatcher:
-// they take tensors from the slots and put tensors there (fused_call.h, view_call.h). Safe to run from several threads at once.
+// its memory is free for the next allocation as soon as the operator is done with it. Fused regions, matrix
+// products and plain views need no dispatcher: they take tensors from the slots and put tensors there (fused_call.h, matmul_call.h,
+// view_call.h). Safe to run from several threads at once.
 //
 // Views whose memory the caller reaches in two ways (a result that is a view of an input or of another result) are made with autograd's
 // view tracking on: they must share a version counter, or autograd would not notice that a write to one changes what it saved of the other.
@@ -20,6 +21,8 @@
 #include "compiler/program.h"
 #include "torch/compile/external_call.h"
 #include "torch/compile/fused_call.h"
+#include "torch/compile/matmul_call.h"
+#include "torch/compile/step_times.h"
 #include "torch/compile/view_call.h"
 
 namespace neuron::compile {
@@ -43,6 +46,7 @@ class Executable {
   std::size_t input_count() const { return program_.inputs().size(); }
   // Bytes kept alive by this executable: constants, and an estimate for the steps.
   std::uint64_t size_bytes() const;
+  const StepTimes& times() const { return *times_; }
 
  private:
   struct Fill {
@@ -57,6 +61,7 @@ class Executable {
     std::optional<c10::OperatorHandle> op;
     std::shared_ptr<const ExternalCall> external;
     std::shared_ptr<const FusedCall> fused;
+    std::shared_ptr<const MatmulCall> matmul;
     std::optional<ViewCall> view;
     std::vector<c10::IValue> arguments;  // literals and constants; values are filled in
     std::vector<Fill> fills;
@@ -72,12 +77,14 @@ class Executable {
   Step make_step(const compiler::Instruction& instruction);
   void bind_argument(Step& step, const compiler::Operand& operand, const c10::Argument* parameter);
   Step make_fused_step(const compiler::Instruction& instruction) const;
+  Step make_matmul_step(const compiler::Instruction& instruction) const;
   void mark_last_uses(Step& step, const compiler::Instruction& instruction) const;
   void find_written_inputs();
   void find_tracked_views();
 
   void execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const;
   void execute_fused(const Step& step, Slots& slots) const;
+  void execute_matmul(const Step& step, Slots& slots) const;
   bool execute_view(const Step& step, Slots& slots) const;
   const at::Tensor& tensor_of(compiler::ValueId id, const Slots& slots) const;
   static void release(const Step& step, Slots& slots);
@@ -89,6 +96,7 @@ class Executable {
   std::vector<const at::Tensor*> constant_of_;  // by value id; null for other values
   std::vector<std::size_t> written_inputs_;     // positions among the inputs
   std::size_t largest_stack_ = 0;
+  std::unique_ptr<StepTimes> times_;
 };
 
 }  // namespace neuron::compile

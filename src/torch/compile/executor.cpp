@@ -46,15 +46,18 @@ std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const 
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(kAlreadyTraced);
   torch::jit::Stack stack;
   stack.reserve(largest_stack_);
+  StepTimes::Run times(StepTimes::enabled() ? times_.get() : nullptr);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     try {
       execute(steps_[i], slots, stack);
+      times.lap(i);
     } catch (c10::Error& error) {
       error.add_context(c10::str("while executing ", compiler::to_string(program_.instructions[i], program_), " (instruction ", i + 1,
                                  " of ", steps_.size(), " in graph ", program_.name(), ")"));
       throw;
     }
   }
+  times.end();
   std::vector<c10::IValue> outputs;
   outputs.reserve(program_.outputs.size());
   for (const compiler::Argument& output : program_.outputs) {
@@ -114,6 +117,16 @@ void Executable::execute_fused(const Step& step, Slots& slots) const {
   release(step, slots);
 }
 
+void Executable::execute_matmul(const Step& step, Slots& slots) const {
+  const MatmulCall& call = *step.matmul;
+  c10::SmallVector<const at::Tensor*, 8> inputs;
+  for (const compiler::ValueId id : call.operands()) {
+    inputs.push_back(&tensor_of(id, slots));
+  }
+  slots[static_cast<std::size_t>(step.results[0])] = call.run(inputs);
+  release(step, slots);
+}
+
 // False if the tensor is not what was promised; then the operator itself must look at it.
 bool Executable::execute_view(const Step& step, Slots& slots) const {
   const at::Tensor& base = tensor_of(step.view->operand(), slots);
@@ -137,6 +150,9 @@ bool Executable::execute_view(const Step& step, Slots& slots) const {
 void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stack) const {
   if (step.fused != nullptr) {
     return execute_fused(step, slots);
+  }
+  if (step.matmul != nullptr) {
+    return execute_matmul(step, slots);
   }
   if (step.view && (!step.tracks_views || !step.op) && execute_view(step, slots)) {
     return;

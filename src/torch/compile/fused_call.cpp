@@ -2,7 +2,6 @@
 #include "torch/compile/fused_call.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -10,8 +9,6 @@
 #include <memory>
 
 #include "runtime/guard/access_scope.h"
-#include "torch/compile/torch_types.h"
-#include "torch/ops/native.h"
 
 namespace neuron::compile {
 namespace {
@@ -52,31 +49,11 @@ FusedCall::FusedCall(const compiler::Program& program, const compiler::Instructi
       plan_(*instruction.body) {
   for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
     operands_.push_back(compiler::operand_value(instruction, i));
-    inputs_.push_back(layout_of(program.type_of(operands_.back())));
+    inputs_.push_back(TensorLayout::of(program.type_of(operands_.back())));
   }
   for (const compiler::ValueId id : instruction.results) {
-    results_.push_back(layout_of(program.type_of(id)));
+    results_.push_back(TensorLayout::of(program.type_of(id)));
   }
-}
-
-FusedCall::Layout FusedCall::layout_of(const compiler::Type& type) {
-  return {type.tensor.sizes, type.tensor.strides, to_scalar_type(type.tensor.scalar)};
-}
-
-bool FusedCall::matches(const at::Tensor& tensor, const Layout& layout) {
-  if (tensor.scalar_type() != layout.dtype || tensor.is_neg()) {
-    return false;
-  }
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
-  TORCH_CHECK(sizes == at::IntArrayRef(layout.sizes), "a fused region expects a tensor of sizes ", at::IntArrayRef(layout.sizes), ", got ",
-              sizes);
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (strides[i] != layout.strides[i] && sizes[i] != 1) {
-      return false;
-    }
-  }
-  return true;
 }
 
 c10::SmallVector<at::Tensor, 4> FusedCall::run(c10::ArrayRef<const at::Tensor*> inputs) const {
@@ -85,9 +62,8 @@ c10::SmallVector<at::Tensor, 4> FusedCall::run(c10::ArrayRef<const at::Tensor*> 
   c10::SmallVector<void*, 16> pointers;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor* tensor = inputs[i];
-    if (!matches(*tensor, inputs_[i])) [[unlikely]] {
-      copies.push_back(at::empty_strided(inputs_[i].sizes, inputs_[i].strides, tensor->options().dtype(inputs_[i].dtype)));
-      copies.back().copy_(*tensor);
+    if (!inputs_[i].matches(*tensor)) [[unlikely]] {
+      copies.push_back(inputs_[i].copy(*tensor));
       tensor = &copies.back();
     }
     pointers.push_back(const_cast<void*>(tensor->const_data_ptr()));
@@ -95,8 +71,8 @@ c10::SmallVector<at::Tensor, 4> FusedCall::run(c10::ArrayRef<const at::Tensor*> 
   // Where the inputs are, as for any operator: the core of the trace may be another one.
   const auto placed = std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor* tensor) { return tensor->is_privateuseone(); });
   const c10::DeviceIndex core = placed == inputs.end() ? core_ : (*placed)->device().index();
-  for (const Layout& layout : results_) {
-    results.push_back(ops::empty_strided_on(layout.sizes, layout.strides, layout.dtype, core));
+  for (const TensorLayout& layout : results_) {
+    results.push_back(layout.make(core));
     pointers.push_back(results.back().mutable_data_ptr());
   }
   compute(pointers.data());

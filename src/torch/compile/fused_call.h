@@ -8,6 +8,7 @@
 
 #include "compiler/program.h"
 #include "kernels/vector/plan.h"
+#include "torch/compile/tensor_layout.h"
 
 namespace neuron::compile {
 
@@ -23,18 +24,11 @@ class FusedCall {
   c10::SmallVector<at::Tensor, 4> run(c10::ArrayRef<const at::Tensor*> inputs) const;
 
  private:
-  struct Layout {
-    std::vector<std::int64_t> sizes;
-    std::vector<std::int64_t> strides;
-    at::ScalarType dtype;
-  };
-  static Layout layout_of(const compiler::Type& type);
-  static bool matches(const at::Tensor& tensor, const Layout& layout);
   void compute(void* const* tensors) const;
 
   std::vector<compiler::ValueId> operands_;
-  std::vector<Layout> inputs_;
-  std::vector<Layout> results_;
+  std::vector<TensorLayout> inputs_;
+  std::vector<TensorLayout> results_;
   c10::DeviceIndex core_;
   kernels::vector::Plan plan_;
 };

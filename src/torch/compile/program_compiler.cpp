@@ -12,6 +12,7 @@
 #include "compiler/parser.h"
 #include "compiler/passes/common_subexpressions.h"
 #include "compiler/passes/fold_views.h"
+#include "compiler/passes/fuse_matmul.h"
 #include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/placement.h"
 #include "compiler/passes/recover_grouped_heads.h"
@@ -21,6 +22,7 @@
 #include "runtime/telemetry.h"
 #include "torch/compile/stored_programs.h"
 #include "torch/compile/torch_types.h"
+#include "torch/ops/matmul_choice.h"
 
 namespace neuron::compile {
 namespace {
@@ -120,6 +122,10 @@ void run_passes(compiler::Program& program, const ProgramObjects& objects, const
     show("recover_grouped_heads");
     compiler::recover_rope(program);
     show("recover_rope");
+    if (ops::kernels_win(kernels::Matmul{.m = 1, .n = 1, .k = 1})) {
+      compiler::fuse_matmul(program);
+      show("fuse_matmul");
+    }
     compiler::fuse_regions(program);
     show("fuse_regions");
     compiler::fold_views(program);
