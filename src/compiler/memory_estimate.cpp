@@ -81,7 +81,10 @@ MemoryEstimate estimate_memory(const Program& program) {
     Group& group = group_of(id);
     group.first = group.first < 0 ? at : group.first;
     group.last = std::max(group.last, at);
-    group.bytes = std::max(group.bytes, bytes_of(program.type_of(id)));
+    const Type& type = program.type_of(id);
+    if (type.is_tensor() && type.tensor.place.type == "neuron") {
+      group.bytes = std::max(group.bytes, bytes_of(type));
+    }
   };
   for (int at = 0; at < count; ++at) {
     const Instruction& instruction = program.instructions[static_cast<std::size_t>(at)];

@@ -56,6 +56,8 @@ class CachingAllocator {
   [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
   // HBM not reserved by segments.
   [[nodiscard]] std::size_t free_bytes() const;
+  // Of blocks that cannot be given to somebody else.
+  [[nodiscard]] std::size_t allocated_bytes() const;
   [[nodiscard]] bool contains(const void* pointer) const;
 
   [[nodiscard]] AllocatorStats stats() const;

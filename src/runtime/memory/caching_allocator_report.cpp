@@ -11,6 +11,11 @@ std::size_t CachingAllocator::free_bytes() const {
   return total_bytes_ - static_cast<std::size_t>(quantities_.reserved_bytes.current());
 }
 
+std::size_t CachingAllocator::allocated_bytes() const {
+  const std::lock_guard guard(lock_);
+  return static_cast<std::size_t>(quantities_.allocated_bytes.current());
+}
+
 bool CachingAllocator::contains(const void* pointer) const {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const std::lock_guard guard(lock_);

@@ -22,6 +22,7 @@
 #include "torch/compile/external_call.h"
 #include "torch/compile/fused_call.h"
 #include "torch/compile/matmul_call.h"
+#include "torch/compile/memory_demand.h"
 #include "torch/compile/step_times.h"
 #include "torch/compile/view_call.h"
 
@@ -38,7 +39,8 @@ class Executable {
   // Verifies the program. Throws c10::NotImplementedError for unknown operators, c10::ValueError for literals that do not fit.
   Executable(compiler::Program program, ProgramObjects objects);
 
-  // Takes one value per input, in order, and gives one per output. Inputs that the program writes are written in place.
+  // Takes one value per input, in order, and gives one per output. Inputs that the program writes are written in place. Throws
+  // c10::OutOfMemoryError before anything has run if the program cannot fit (memory_demand.h).
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
   const compiler::Program& program() const { return program_; }
@@ -92,6 +94,7 @@ class Executable {
 
   compiler::Program program_;
   ProgramObjects objects_;
+  MemoryDemand memory_;
   std::vector<Step> steps_;
   std::vector<const at::Tensor*> constant_of_;  // by value id; null for other values
   std::vector<std::size_t> written_inputs_;     // positions among the inputs

@@ -29,6 +29,7 @@ bool has_subclass(const std::vector<c10::IValue>& inputs) {
 std::vector<c10::IValue> Executable::run(std::vector<c10::IValue> inputs) const {
   TORCH_CHECK_VALUE(inputs.size() == input_count(), "the graph ", program_.name(), " takes ", input_count(), " inputs, got ",
                     inputs.size());
+  memory_.check(program_, inputs);
   // View tracking is off for writes, so tell autograd here that these are about to change. A tensor of inference mode has no version.
   for (const std::size_t position : written_inputs_) {
     if (inputs[position].isTensor() && !inputs[position].toTensor().is_inference()) {
