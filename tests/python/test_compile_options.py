@@ -209,7 +209,7 @@ def test_a_model_on_the_host_runs_on_the_device() -> None:
     torch.testing.assert_close(result, expected)
     torch.testing.assert_close([parameter.grad for parameter in model.parameters()], gradients)
     torch.testing.assert_close(model[1].running_mean, mean)
-    assert "aten::addmm" in torch_neuronx.get_executed_ops()
+    assert "aten::native_batch_norm_backward" in torch_neuronx.get_executed_ops()
 
 
 def test_moving_inside_the_graph_both_ways() -> None:
