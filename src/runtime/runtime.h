@@ -54,7 +54,7 @@ class Runtime {
   // Which core's segment holds this address; nothing when it is not device memory.
   [[nodiscard]] std::optional<int> device_of(const void* pointer) const noexcept;
 
-  // Puts large segments that are mapped from now on into memory that other processes of the host can read (memory/shared_segments.h).
+  // Puts large segments that are mapped from now on into memory that other processes of the host can map (memory/shared_segments.h).
   // Returns false where that cannot be had. Thread-safe.
   bool share_memory() noexcept;
 

@@ -80,7 +80,7 @@ struct alignas(kCacheLine) Announcement {
   std::uint8_t op;
   std::uint8_t dimensions;  // how many of the shape's are kept
   std::uint8_t is_inline;
-  std::uint8_t is_direct;  // the others can read the data where it is
+  std::uint8_t is_direct;  // the others can reach the data where it is
 };
 static_assert(sizeof(Announcement) == kCacheLine);
 
