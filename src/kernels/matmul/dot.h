@@ -25,7 +25,7 @@ constexpr DotShape dot_shape(int rows) {
     constexpr DotShape kShapes[] = {{}, {1, 8}, {1, 8}, {6, 1}, {6, 1}, {4, 1}, {4, 1}, {3, 1}, {3, 1}};
     return kShapes[rows];
   }
-  constexpr DotShape kShapes[] = {{}, {1, 8}, {1, 4}, {3, 1}, {2, 1}};
+  constexpr DotShape kShapes[] = {{}, {1, 8}, {4, 1}, {3, 1}, {2, 1}};
   return kShapes[rows];
 }
 

@@ -110,7 +110,7 @@ std::tuple<at::Tensor, at::Tensor> scaled_dot_product_flash_attention(const at::
                                                                       std::optional<double> scale) {
   auto call = attention_of(query, key, value, dropout_p, is_causal, attn_mask, scale);
   at::Tensor output;
-  if (call && choice::kAttention.wins(call->type)) {
+  if (call && choice::kAttention.wins(call->type, call->queries * call->keys * call->head_size)) {
     output = at::empty_like(query);
   }
   if (!output.defined() || (output.stride(3) != 1 && output.size(3) != 1)) {

@@ -10,7 +10,6 @@
 
 #include "torch/ops/alias_kernel.h"
 #include "torch/ops/kernel_choice.h"
-#include "torch/ops/matmul_choice.h"
 #include "torch/ops/native.h"
 #include "torch/threads/torch_threads.h"
 
@@ -50,7 +49,7 @@ std::optional<kernels::Matmul> problem_of(const at::Tensor& a, const at::Tensor&
   problem.type = problem.c_type = *type;
   problem.a = view_of(a);
   problem.b = view_of(b);
-  if (!kernels_win(problem)) {
+  if (!choice::kMatmul.wins(problem.type, problem.m * problem.n * problem.k)) {
     return std::nullopt;
   }
   return problem;
