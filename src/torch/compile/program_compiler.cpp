@@ -22,7 +22,7 @@
 #include "runtime/telemetry.h"
 #include "torch/compile/stored_programs.h"
 #include "torch/compile/torch_types.h"
-#include "torch/ops/matmul_choice.h"
+#include "torch/ops/kernel_choice.h"
 
 namespace neuron::compile {
 namespace {
@@ -122,7 +122,8 @@ void run_passes(compiler::Program& program, const ProgramObjects& objects, const
     show("recover_grouped_heads");
     compiler::recover_rope(program);
     show("recover_rope");
-    if (ops::kernels_win(kernels::Matmul{.m = 1, .n = 1, .k = 1})) {
+    // Not below the instruction sets for which the table has our products win.
+    if (ops::choice::kMatmul.wins(kernels::DataType::kFloat32, 1)) {
       compiler::fuse_matmul(program);
       show("fuse_matmul");
     }
