@@ -1,6 +1,7 @@
 """Compiled functions of host tensors run on the device; what they return lies in memory as on the CPU, and so does what they read."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +56,26 @@ def test_results_keep_strides_offsets_and_shared_memory() -> None:
         )
 
     check(function, lambda: (numbers(3, 4),))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "view", [lambda x: x.chunk(2), lambda x: x.t().split([1, 2]), lambda x: x.unbind(), lambda x: (x.view(-1), x * 2), lambda x: (x[0], x)]
+)
+def test_results_that_are_views_of_an_input_are_so_of_the_callers(view: Callable[..., Any], requires_grad: bool) -> None:
+    """AOTAutograd leaves views by operators with several results to the backend."""
+    x = torch.arange(6.0).view(2, 3).requires_grad_(requires_grad)
+    expected, results = view(x), compile_neuron(view)(x)
+    for left, right in zip(expected, results, strict=True):
+        assert torch.equal(left, right) and left.stride() == right.stride()
+        assert (left.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == (
+            right.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        )
+    if requires_grad:
+        results[0].sum().backward()
+        gradient, x.grad = x.grad, None
+        expected[0].sum().backward()
+        assert torch.equal(gradient, x.grad)
 
 
 def test_results_that_share_memory_count_versions_together() -> None:

@@ -110,6 +110,62 @@ std::vector<bool> find_written(const Program& program) {
   return written;
 }
 
+// Results that are views of an input stay views of the caller's own tensor: AOTAutograd makes most of these itself, but leaves those of
+// operators with several results (chunk, split) to the program.
+class HostViews {
+ public:
+  explicit HostViews(const Program& program) : definitions_(static_cast<std::size_t>(program.value_count()), nullptr) {
+    for (const ValueId id : program.inputs()) {
+      views_[id] = id;
+    }
+    for (const Instruction& instruction : program.instructions) {
+      for (const ValueId id : instruction.results) {
+        if (id != kNoValue) {
+          definitions_[static_cast<std::size_t>(id)] = &instruction;
+        }
+      }
+    }
+  }
+
+  // The value as a view of an input on the host; kNoValue if it is none. What makes it is to be appended to the program.
+  ValueId view_of(ValueId id, Program& program) {
+    if (const auto found = views_.find(id); found != views_.end()) {
+      return found->second;
+    }
+    const Instruction* definition = definitions_[static_cast<std::size_t>(id)];
+    if (definition == nullptr || definition->effects.views != std::vector<int>{0} || !definition->effects.writes.empty() ||
+        definition->effects.ordered) {
+      return kNoValue;
+    }
+    const ValueId base = operand_value(*definition, 0);
+    int values = 0;
+    for_each_operand_value(*definition, [&values](ValueId) { ++values; });
+    const ValueId host_base = base == kNoValue || values != 1 ? kNoValue : view_of(base, program);
+    if (host_base == kNoValue) {
+      return kNoValue;
+    }
+    Instruction view = *definition;
+    view.operands[0].value = Argument::value(host_base);
+    for (ValueId& result : view.results) {
+      if (result != kNoValue) {
+        const Type type = program.type_of(result);
+        const ValueId on_host = program.new_value(type);
+        views_[result] = on_host;
+        result = on_host;
+      }
+    }
+    instructions_.push_back(std::move(view));
+    return views_.at(id);
+  }
+
+  std::vector<Instruction>& instructions() { return instructions_; }
+
+ private:
+  std::vector<const Instruction*> definitions_;
+  std::map<ValueId, ValueId> views_;
+  std::vector<Instruction> instructions_;
+};
+
 }  // namespace
 
 bool is_host_program(const Program& program) {
@@ -125,12 +181,26 @@ bool is_host_program(const Program& program) {
 void move_to_device(Program& program, const Place& device) {
   const std::vector<bool> written = find_written(program);
   const std::vector<bool> restrided = find_restrided(program);
+  HostViews host_views(program);
+  for (Argument& output : program.outputs) {
+    output.for_each_value([&](ValueId& id) {
+      const ValueId view = program.type_of(id).is_tensor() ? host_views.view_of(id, program) : kNoValue;
+      id = view == kNoValue ? id : view;
+    });
+  }
+  std::vector<bool> stays(static_cast<std::size_t>(program.value_count()), false);
+  for (const Instruction& view : host_views.instructions()) {
+    for (const ValueId id : view.results) {
+      if (id != kNoValue) {
+        stays[static_cast<std::size_t>(id)] = true;
+      }
+    }
+  }
   std::vector<ValueId> moved(static_cast<std::size_t>(program.value_count()), kNoValue);
   std::vector<Instruction> instructions;
   std::vector<Instruction> copies_back;
-  std::vector<bool> is_input(moved.size(), false);
   for (const ValueId id : program.inputs()) {
-    is_input[static_cast<std::size_t>(id)] = true;
+    stays[static_cast<std::size_t>(id)] = true;
     if (is_on_host(program.type_of(id))) {
       const ValueId copy = program.new_value(on(program.type_of(id), device));
       moved[static_cast<std::size_t>(id)] = copy;
@@ -156,7 +226,7 @@ void move_to_device(Program& program, const Place& device) {
     instructions.push_back(std::move(instruction));
   }
   for (ValueId id = 0; id < static_cast<ValueId>(moved.size()); ++id) {
-    if (!is_input[static_cast<std::size_t>(id)] && is_on_host(program.type_of(id))) {
+    if (!stays[static_cast<std::size_t>(id)] && is_on_host(program.type_of(id))) {
       program.type_of(id).tensor.place = device;  // constants too: they are moved once, when the program is made
     }
   }
@@ -166,7 +236,7 @@ void move_to_device(Program& program, const Place& device) {
   for (Argument& output : program.outputs) {
     output.for_each_value([&](ValueId& id) {
       // An input that leaves stays the caller's own tensor.
-      if (is_input[static_cast<std::size_t>(id)] || !program.type_of(id).is_tensor()) {
+      if (stays[static_cast<std::size_t>(id)] || !program.type_of(id).is_tensor()) {
         return;
       }
       const auto [entry, fresh] = back.try_emplace(id, kNoValue);
@@ -188,6 +258,7 @@ void move_to_device(Program& program, const Place& device) {
     instructions.back().effects.views = {0};
   }
   instructions.insert(instructions.end(), copies_back.begin(), copies_back.end());
+  instructions.insert(instructions.end(), host_views.instructions().begin(), host_views.instructions().end());
   program.instructions = std::move(instructions);
 }
 

@@ -2,7 +2,8 @@
 //
 // move_to_device: a program whose tensors are all on the host (model and inputs were left on the CPU) runs on the device: each input that
 // is read is copied there first, devices named by factories become the device, results that the trace expects on the host are copied back
-// with their strides and offsets, sharing memory as they do on the device, and inputs that the program writes are copied back too.
+// with their strides and offsets, sharing memory as they do on the device, and inputs that the program writes are copied back too. Results
+// that are views of an input are made on the host, of the caller's own tensor.
 //
 // copy_host_operands: in a program with tensors on both sides, an instruction that mixes them gets copies of the host's operands on the
 // device. 0-d host tensors may be mixed as they are. Instructions that are meant to cross (copies, indexing by host tensors) are left

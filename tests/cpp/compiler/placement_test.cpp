@@ -43,6 +43,26 @@ TEST(Placement, MovesAProgramWithItsFactoriesConstantsAndResults) {
     return [%4, %0, 7])")));
 }
 
+TEST(Placement, ResultsThatAreViewsOfAnInputAreMadeOnTheHost) {
+  Program program = read(R"(
+    input %0: f32[2,3]@cpu
+    %1 = aten::t(%0) views(0): f32[3,2]{1,3}@cpu
+    %2, %3 = aten::split.Tensor(%1, 2) views(0): f32[2,2]{1,3}@cpu, f32[1,2]{1,3}@cpu
+    %4 = aten::neg(%2): f32[2,2]{1,2}@cpu
+    return [%2, %3, %4])");
+  move_to_device(program, {"neuron", 0});
+  EXPECT_EQ(renumbered(program), renumbered(read(R"(
+    input %0: f32[2,3]@cpu
+    %5 = aten::_to_copy(%0, dtype=none, layout=none, device=device:neuron:0, pin_memory=none, non_blocking=false, memory_format=none): f32[2,3]@neuron:0
+    %1 = aten::t(%5) views(0): f32[3,2]{1,3}@neuron:0
+    %2, %3 = aten::split.Tensor(%1, 2) views(0): f32[2,2]{1,3}@neuron:0, f32[1,2]{1,3}@neuron:0
+    %4 = aten::neg(%2): f32[2,2]{1,2}@neuron:0
+    %6 = softneuron::copy_storages([%4], device:cpu, true) views(0): f32[2,2]{1,2}@cpu
+    %7 = aten::t(%0) views(0): f32[3,2]{1,3}@cpu
+    %8, %9 = aten::split.Tensor(%7, 2) views(0): f32[2,2]{1,3}@cpu, f32[1,2]{1,3}@cpu
+    return [%8, %9, %6])")));
+}
+
 TEST(Placement, CopiesResultsBackTogetherAndOnce) {
   Program program = read(R"(
     input %0: f32[2,3]@cpu
