@@ -137,12 +137,18 @@ void decode(const Model& model, const Limits& limits, Threads& threads, std::int
 
 int main(int argc, char** argv) {
   using namespace neuron::kernels;
-  testing::ThreadTeam team(argc > 1 ? std::atoi(argv[1]) : 2);
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+  const std::string only = argc > 2 ? argv[2] : "";
+  if (argc > 3 || threads < 1 || threads > 1024 || (!only.empty() && only != "prefill" && only != "decode")) {
+    const bool asked = argc == 2 && std::string(argv[1]) == "--help";
+    std::fputs("usage: attention_bench [threads (2)] [prefill|decode (both)]\n", asked ? stdout : stderr);
+    return asked ? 0 : 2;
+  }
+  testing::ThreadTeam team(threads);
   const auto limits = measure(team);
   std::printf("%s, %d threads: %.1f GFLOP/s, %.1f GB/s\n", std::string(isa_name(current_isa())).c_str(), team.count(), limits.flops / 1e9,
               limits.bytes / 1e9);
   const Model qwen;
-  const std::string only = argc > 2 ? argv[2] : "";
   if (only != "decode") {
     for (const std::int64_t tokens : {128, 512, 2048}) {
       prefill(qwen, limits, team, tokens, false);

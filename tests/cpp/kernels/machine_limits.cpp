@@ -17,8 +17,9 @@ int main(int argc, char** argv) {
   using namespace neuron::kernels::testing;
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
   if (argc > 2 || threads < 1 || threads > 1024) {
-    std::fprintf(stderr, "usage: machine_limits [threads]\n");
-    return 2;
+    const bool asked = argc == 2 && std::strcmp(argv[1], "--help") == 0;
+    std::fputs("usage: machine_limits [threads (1)]: the machine's limits as one line of JSON\n", asked ? stdout : stderr);
+    return asked ? 0 : 2;
   }
   ThreadTeam team(threads);
   const std::size_t bytes = std::size_t{512} << 20;
