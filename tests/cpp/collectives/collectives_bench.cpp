@@ -201,8 +201,23 @@ void measure(const Settings& settings, const std::string& op, int ranks, double 
   });
 }
 
+constexpr const char* kHelp = R"(usage: collectives_bench [option value...]
+  --ranks 2,4              sizes of the group
+  --ops all_reduce,...     all_reduce, all_gather, reduce_scatter, all_to_all, broadcast
+  --min 1024               bytes of a rank, each size four times the one before
+  --max 268435456
+  --in-place 0|1           whether all_reduce's result takes the place of its input
+  --direct 0|1|BYTES       whether ranks touch each other's memory; from so many bytes on
+  --seconds 0.3            of each measurement
+)";
+
 Settings parse(int count, char** arguments) {
   Settings settings;
+  if (count % 2 == 0) {
+    const bool asked = std::string(arguments[1]) == "--help";
+    std::fputs(kHelp, asked ? stdout : stderr);
+    std::exit(asked ? 0 : 2);
+  }
   const auto list = [](const std::string& text) {
     std::vector<std::string> items;
     std::stringstream stream(text);
