@@ -56,7 +56,8 @@ c10::TypePtr element_type(c10::TypePtr type) {
 
 }  // namespace
 
-Executable::Executable(compiler::Program program, ProgramObjects objects) : program_(std::move(program)), objects_(std::move(objects)), memory_(program_) {
+Executable::Executable(compiler::Program program, ProgramObjects objects)
+    : program_(std::move(program)), objects_(std::move(objects)), memory_(program_) {
   compiler::verify(program_);
   TORCH_CHECK(objects_.constants.size() == program_.constants().size(), "the program has ", program_.constants().size(), " constants, got ",
               objects_.constants.size());
