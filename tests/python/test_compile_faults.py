@@ -99,6 +99,7 @@ def test_too_little_memory_names_graph_instruction_and_peak(run_python: Any) -> 
             else:
                 raise AssertionError("it fits")
         assert torch.neuron.max_memory_allocated() == x.nbytes, "something of the graph has run"
+        assert torch.neuron.memory_stats()["num_ooms"] == 2
         small = torch.ones(4, 64, device="neuron")
         assert compiled(small).item() == 256 * 256 * 64
         """,

@@ -58,6 +58,8 @@ class CachingAllocator {
   [[nodiscard]] std::size_t free_bytes() const;
   // Of blocks that cannot be given to somebody else.
   [[nodiscard]] std::size_t allocated_bytes() const;
+  // For a caller that throws out of memory without having asked for it: the statistics count it as any other.
+  void count_out_of_memory() noexcept;
   [[nodiscard]] bool contains(const void* pointer) const;
 
   [[nodiscard]] AllocatorStats stats() const;

@@ -16,6 +16,11 @@ std::size_t CachingAllocator::allocated_bytes() const {
   return static_cast<std::size_t>(quantities_.allocated_bytes.current());
 }
 
+void CachingAllocator::count_out_of_memory() noexcept {
+  const std::lock_guard guard(lock_);
+  ++ooms_;
+}
+
 bool CachingAllocator::contains(const void* pointer) const {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const std::lock_guard guard(lock_);

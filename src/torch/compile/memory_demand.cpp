@@ -46,11 +46,12 @@ void MemoryDemand::check(const compiler::Program& program, const std::vector<c10
     return;
   }
   const int core = placed->toTensor().device().index();
-  const runtime::CachingAllocator& allocator = runtime::Runtime::instance().allocator(core);
+  runtime::CachingAllocator& allocator = runtime::Runtime::instance().allocator(core);
   const auto unused = allocator.total_bytes() - std::min(allocator.total_bytes(), allocator.allocated_bytes());
   if (estimate_.peak_bytes <= unused || estimate_.peak_bytes <= unused + bytes_given_up(inputs)) {
     return;
   }
+  allocator.count_out_of_memory();
   const auto at = static_cast<std::size_t>(estimate_.peak_instruction);
   device::compat::throw_error<c10::OutOfMemoryError>(
       c10::str("Neuron out of memory. The graph was not begun: neuron:", core, " has ", runtime::format_bytes(allocator.total_bytes()),
