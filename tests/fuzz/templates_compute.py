@@ -84,7 +84,7 @@ ORDERING = [
     "torch.searchsorted({a:real 1}.sort()[0], {b:like a})",
     "torch.bucketize({a:real}, {b:t a *}.sort()[0])",
     "torch.bincount({a:int 1}.abs())",
-    "torch.histc({a:float}, 4, -2, 2)",
+    "torch.histc({a:wide}.double(), 4, -2, 2)",
     "torch.isin({a:int}, {b:same a int})",
 ]
 

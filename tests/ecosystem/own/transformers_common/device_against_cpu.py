@@ -15,7 +15,8 @@ from transformers.testing_utils import torch_device
 
 STEPS = 3
 # With the default of 0.02 a small model almost ignores its input, and a device that computes wrongly would still be close.
-WIDE_INITIALIZATION = {"initializer_range": 0.25, "init_std": 0.25, "initializer_factor": 4.0}
+# (`initializer_factor`, T5's, is wide as it is: its scores are not divided by anything.)
+WIDE_INITIALIZATION = {"initializer_range": 0.25, "init_std": 0.25}
 TOLERANCES = {
     torch.float32: {"rtol": 1e-4, "atol": 1e-5},
     torch.bfloat16: {"rtol": 5e-2, "atol": 5e-2},
@@ -113,13 +114,19 @@ class DeviceAgainstCpuMixin:
                 objective(reference, inputs).backward()
                 objective(model, on(torch_device, inputs)).backward()
                 with_gradient = 0
+                # Some gradients are rounding alone, such as those of the bias of keys, which softmax does not see.
+                largest = max(p.grad.abs().max().item() for p in reference.parameters() if p.grad is not None)
                 for (name, left), right in zip(reference.named_parameters(), model.parameters(), strict=True):
                     self.assertEqual(left.grad is None, right.grad is None, name)
                     if left.grad is not None:
                         with_gradient += 1
                         scale = left.grad.abs().max().item()
                         torch.testing.assert_close(
-                            right.grad.cpu(), left.grad, rtol=1e-3, atol=1e-4 * scale + 1e-8, msg=lambda text, n=name: f"{n}: {text}"
+                            right.grad.cpu(),
+                            left.grad,
+                            rtol=1e-3,
+                            atol=1e-4 * scale + 1e-5 * largest,
+                            msg=lambda text, n=name: f"{n}: {text}",
                         )
                 self.assertGreater(with_gradient, 0)
 
