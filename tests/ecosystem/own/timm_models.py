@@ -88,13 +88,15 @@ def test_gradients(name: str) -> None:
     images, labels = make_batch()
     nn.functional.cross_entropy(reference.train()(images), labels).backward()
     nn.functional.cross_entropy(model.train()(images.to(DEVICE)), labels.to(DEVICE)).backward()
+    # Some gradients are rounding alone, such as that of a bias before another batch normalization.
+    largest = max(p.grad.abs().max().item() for p in reference.parameters() if p.grad is not None)
     for (key, left), right in zip(reference.named_parameters(), model.parameters(), strict=True):
         if left.grad is None:
             assert right.grad is None, key
             continue
         scale = left.grad.abs().max().item()
         torch.testing.assert_close(
-            right.grad.cpu(), left.grad, rtol=1e-3, atol=1e-3 * scale + 1e-7, msg=lambda text, key=key: f"{key}: {text}"
+            right.grad.cpu(), left.grad, rtol=1e-3, atol=1e-3 * scale + 1e-5 * largest, msg=lambda text, key=key: f"{key}: {text}"
         )
     for (key, left), right in zip(reference.named_buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(right.cpu(), left, rtol=1e-4, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
