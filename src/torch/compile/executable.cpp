@@ -83,28 +83,21 @@ std::uint64_t Executable::size_bytes() const {
   return bytes;
 }
 
-Executable::Step Executable::make_fused_step(const Instruction& instruction) const {
+template <class Call>
+Executable::Step Executable::make_call_step(const Instruction& instruction, std::shared_ptr<const Call> Step::* call) const {
   Step step;
   step.results = instruction.results;
   step.late_releases = instruction.releases;
-  step.fused = std::make_shared<const FusedCall>(program_, instruction);
-  return step;
-}
-
-Executable::Step Executable::make_matmul_step(const Instruction& instruction) const {
-  Step step;
-  step.results = instruction.results;
-  step.late_releases = instruction.releases;
-  step.matmul = std::make_shared<const MatmulCall>(program_, instruction);
+  step.*call = std::make_shared<const Call>(program_, instruction);
   return step;
 }
 
 Executable::Step Executable::make_step(const Instruction& instruction) {
   if (instruction.body) {
-    return make_fused_step(instruction);
+    return make_call_step(instruction, &Step::fused);
   }
   if (instruction.opcode == compiler::kMatmul) {
-    return make_matmul_step(instruction);
+    return make_call_step(instruction, &Step::matmul);
   }
   Step step;
   step.results = instruction.results;

@@ -78,8 +78,9 @@ class Executable {
 
   Step make_step(const compiler::Instruction& instruction);
   void bind_argument(Step& step, const compiler::Operand& operand, const c10::Argument* parameter);
-  Step make_fused_step(const compiler::Instruction& instruction) const;
-  Step make_matmul_step(const compiler::Instruction& instruction) const;
+  // A step that needs no dispatcher.
+  template <class Call>
+  Step make_call_step(const compiler::Instruction& instruction, std::shared_ptr<const Call> Step::* call) const;
   void mark_last_uses(Step& step, const compiler::Instruction& instruction) const;
   void find_written_inputs();
   void find_tracked_views();
