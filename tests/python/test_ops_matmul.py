@@ -86,6 +86,17 @@ def test_gradients_of_linear_are_as_exact_as_the_cpus(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 3, 20, 200])
+def test_sums_of_nothing_are_zeros(dtype, rows):
+    a = torch.empty(rows, 0, dtype=dtype, device="neuron")
+    for b in (torch.empty(0, 300, dtype=dtype, device="neuron"), torch.empty(300, 0, dtype=dtype, device="neuron").t()):
+        assert torch.equal((a @ b).cpu(), torch.zeros(rows, 300, dtype=dtype))
+        assert torch.equal(
+            torch.nn.functional.linear(a, b.t(), torch.ones(300, dtype=dtype, device="neuron")).cpu(), torch.ones(rows, 300, dtype=dtype)
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_empty_sums_and_numbers_that_beta_leaves_out(dtype):
     a, b = torch.empty(3, 0, dtype=dtype, device="neuron"), torch.empty(0, 4, dtype=dtype, device="neuron")
     assert torch.equal(torch.mm(a, b).cpu(), torch.zeros(3, 4, dtype=dtype))

@@ -55,12 +55,13 @@ struct Panels {
 template <class Format, int kVectors>
 void stream_columns(const Streamed<Format>& weight, std::int64_t column, std::int64_t count, const Panels& panels, std::uint32_t* copy) {
   const auto words = words_of<Format>(panels.k);
-  const auto part = weight.in_place ? words : kCopiedWords;
+  const auto part = weight.in_place ? std::max<std::int64_t>(words, 1) : kCopiedWords;
   for (std::int64_t first = 0; first < count; first += kTileRows) {
     const auto height = std::min<std::int64_t>(kTileRows, count - first);
     // While the first panel is computed, the rows of the next tile are fetched.
     const auto address = [&](std::int64_t row) { return reinterpret_cast<const char*>(weight.operand.at(column + first + row, 0)); };
     Prefetch prefetch{address(kTileRows), 64, address(2 * kTileRows)};
+    // Once at least: without a word the sums are zeros.
     for (std::int64_t word = 0; word == 0 || word < words; word += part) {
       const auto width = std::min(part, words - word);
       Rows rows{reinterpret_cast<const std::uint32_t*>(weight.operand.data) + (column + first) * weight.operand.row_stride / Format::kStep,

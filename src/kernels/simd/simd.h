@@ -104,18 +104,6 @@ inline void write(T* to, Floats x, std::ptrdiff_t n) {
   }
 }
 
-// x as the next reader of a stored T sees it.
-template <class T>
-inline Floats rounded_to(Floats x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return widen_bf16(narrow_bf16(x));
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return widen_f16(narrow_f16(x));
-  } else {
-    return x;
-  }
-}
-
 template <class T>
 inline float read_one(const T* from) {
   if constexpr (std::is_same_v<T, float>) {
@@ -125,17 +113,6 @@ inline float read_one(const T* from) {
   } else {
     return read_part(from, 1)[0];
   }
-}
-
-inline float max_of(Floats x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) {
-      lanes[lane] = lanes[lane] > lanes[lane + width] ? lanes[lane] : lanes[lane + width];
-    }
-  }
-  return lanes[0];
 }
 
 // Lane i of the result is `combine` over the lanes of v[i]. A butterfly: each stage leaves half as many vectors, each of the same lanes of

@@ -378,15 +378,20 @@ TEST(Matmul, Epilogues) {
 
 TEST(Matmul, EmptySizes) {
   for (const auto type : kTypes) {
-    for (const std::int64_t m : {0, 1, 20, 120}) {
-      for (const std::int64_t n : {0, 1, 20}) {
-        auto a = dense(type, m, 0, true, 25);
-        auto b = dense(type, 0, n, true, 26);
-        auto c = dense(type, m, n, true, 27);
-        check({.m = m, .n = n, .k = 0}, a, b, c, single_thread());
-        Matmul problem{.m = m, .n = n, .k = 0};
-        problem.epilogue.addend = {c.view(), type, 2.0F};
-        check(problem, a, b, c, single_thread(), {.addend = &c});
+    for (const std::int64_t m : {0, 1, 2, 8, 20, 120, 200}) {
+      for (const std::int64_t n : {0, 1, 20, 300}) {
+        for (const int layout : {0, 1, 2, 3}) {
+          auto a = dense(type, m, 0, (layout & 1) == 0, 25);
+          auto b = dense(type, 0, n, (layout & 2) == 0, 26);
+          auto c = dense(type, m, n, true, 27);
+          check({.m = m, .n = n, .k = 0}, a, b, c, single_thread());
+          Matmul gated{.m = m, .n = n, .k = 0};
+          gated.gate = b.view();
+          check(gated, a, b, c, single_thread(), {.gate = &b});
+          Matmul problem{.m = m, .n = n, .k = 0};
+          problem.epilogue.addend = {c.view(), type, 2.0F};
+          check(problem, a, b, c, single_thread(), {.addend = &c});
+        }
       }
     }
   }
