@@ -68,6 +68,69 @@ def test_a_static_cache_is_written_in_place_and_never_copied(step: Any) -> None:
     assert graph_count() == 1
 
 
+# Rows written by index: what the program does itself, and what it leaves to the operator (rows in pieces, complex numbers).
+INDEXED = {
+    "middle": ((2, 3, 8, 4), 2, [5, 0], lambda x: x),
+    "last place wins": ((6, 4), 0, [1, 4, 1], lambda x: x),
+    "negative dimension": ((2, 8, 4), -2, [7], lambda x: x),
+    "transposed source": ((2, 3, 8, 4), 2, [6, 1], lambda x: x.transpose(1, 2).contiguous().transpose(1, 2)),
+    "repeated source": ((2, 3, 8, 4), 2, [3], lambda x: x[:1].expand(2, 3, 1, 4)),
+    "last dimension": ((3, 8), 1, [2, 7], lambda x: x),
+    "rows in pieces": ((3, 8, 4), 1, [2], lambda x: x.transpose(0, 2).contiguous().transpose(0, 2)),
+    "no places": ((4, 3), 0, [], lambda x: x),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.bool, torch.complex64])
+@torch.no_grad()
+def test_rows_written_by_index(name: str, dtype: torch.dtype) -> None:
+    sizes, dim, places, arrange = INDEXED[name]
+
+    def function(target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        target.index_copy_(dim, index, source)
+        return target + target
+
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randint(0, 2, sizes, generator=generator).to(dtype)
+    rows = list(sizes)
+    rows[dim] = len(places)
+    source = arrange(torch.randint(0, 2, rows, generator=generator).to(dtype).to(DEVICE))
+    index = torch.tensor(places, dtype=torch.int64, device=DEVICE)
+    compiled, targets = compile_neuron(function), [start.to(DEVICE) for _ in range(2)]
+    assert_same(compiled(targets[0], index, source), function(targets[1], index, source))
+    assert_same(targets[0], targets[1])
+
+
+@torch.no_grad()
+def test_rows_written_by_index_where_they_cannot_be() -> None:
+    def function(target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
+        target.index_copy_(0, index, source)
+
+    compiled = compile_neuron(function)
+    target, source = torch.zeros(4, 3, device=DEVICE), torch.ones(1, 3, device=DEVICE)
+    for place in (4, -1):
+        index = torch.tensor([place], device=DEVICE)
+        with pytest.raises(IndexError) as eager:
+            function(target, index, source)
+        with pytest.raises(IndexError, match=str(eager.value).splitlines()[0].replace("(", r"\(").replace(")", r"\)")):
+            compiled(target, index, source)
+        assert not target.any(), "nothing was written"
+
+
+@torch.no_grad()
+def test_rows_written_by_index_from_the_target_itself() -> None:
+    def function(target: torch.Tensor, index: torch.Tensor) -> None:
+        target.index_copy_(0, index, target[2:3])
+
+    # Eager refuses it; in a graph without mutation the source is a value of its own.
+    target = torch.arange(12.0).reshape(4, 3).to(DEVICE)
+    expected = target.clone()
+    expected[0] = expected[2]
+    compile_neuron(function)(target, torch.tensor([0], device=DEVICE))
+    assert_same(target, expected)
+
+
 @torch.no_grad()
 def test_the_old_value_of_a_cache_may_still_be_read() -> None:
     def function(cache: torch.Tensor, x: torch.Tensor, index: torch.Tensor) -> Any:

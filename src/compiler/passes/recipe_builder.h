@@ -78,6 +78,9 @@ class RecipeBuilder {
   Recipe recipe_;
 };
 
+// In recipes_elementwise.cpp: one result of operands' elements. False if the instruction is none of them or cannot be done.
+bool build_elementwise_recipe(const Instruction& instruction, RecipeBuilder& builder);
+
 // In recipes_rows.cpp: reductions, softmax, layer norm, rotations. False if the instruction is none of them or cannot be done.
 bool build_row_recipe(const Instruction& instruction, RecipeBuilder& builder);
 

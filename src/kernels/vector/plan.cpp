@@ -1,7 +1,10 @@
-// Runs plans: the interpreter's loop.
+// Makes and runs plans: the interpreter's loop.
 #include "kernels/vector/plan.h"
 
 #include <algorithm>
+
+#include "kernels/vector/lowering.h"
+#include "kernels/vector/registers.h"
 
 namespace neuron::kernels::vector {
 
@@ -20,18 +23,32 @@ struct Plan::Block {
       case Ref::Kind::kVector:
         return vectors[static_cast<std::size_t>(ref.index)];
       case Ref::Kind::kRow:
-        return scratch + plan.row_offsets_[static_cast<std::size_t>(ref.index)];
+        return scratch + plan.steps_.row_offsets[static_cast<std::size_t>(ref.index)];
       case Ref::Kind::kNumber:
-        return reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(&plan.numbers_[static_cast<std::size_t>(ref.index)]));
+        return reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(&plan.steps_.numbers[static_cast<std::size_t>(ref.index)]));
       default:
         return nullptr;
     }
   }
 };
 
+namespace {
+
+const Region& checked(const Region& region) {
+  check(region);
+  return region;
+}
+
+}  // namespace
+
+Plan::Plan(const Region& region, const KernelTable& table)
+    : table_(&table), layout_(checked(region)), steps_(lower(region, layout_, table)) {
+  assign_registers(steps_, layout_);
+}
+
 std::size_t Plan::step_count() const {
   std::size_t count = 0;
-  for (const Phase& phase : phases_) {
+  for (const Phase& phase : steps_.phases) {
     count += phase.before.size() + phase.body.size();
   }
   return count;
@@ -39,11 +56,11 @@ std::size_t Plan::step_count() const {
 
 std::int64_t Plan::offset_of(const RowAccess& access, std::int64_t row) const {
   std::int64_t offset = access.offset;
-  if (outer_sizes_.size() == 1) {
+  if (layout_.outer_sizes.size() == 1) {
     return offset + row * access.outer[0];
   }
-  for (std::size_t dim = outer_sizes_.size(); dim-- > 0 && row > 0;) {
-    const std::int64_t size = outer_sizes_[dim];
+  for (std::size_t dim = layout_.outer_sizes.size(); dim-- > 0 && row > 0;) {
+    const std::int64_t size = layout_.outer_sizes[dim];
     offset += row % size * access.outer[dim];
     row /= size;
   }
@@ -81,7 +98,7 @@ void Plan::run_steps(const std::vector<Step>& steps, Block& block) const {
     return static_cast<std::byte*>(block.tensors[access.tensor]) + element * access.element_size;
   };
   for (const Step& step : steps) {
-    const RowAccess* const access = step.access < 0 ? nullptr : &accesses_[static_cast<std::size_t>(step.access)];
+    const RowAccess* const access = step.access < 0 ? nullptr : &steps_.accesses[static_cast<std::size_t>(step.access)];
     switch (step.kind) {
       case Step::Kind::kBind:
         block.vectors[static_cast<std::size_t>(step.out.index)] = memory(*access, block.row);
@@ -113,8 +130,8 @@ void Plan::run_steps(const std::vector<Step>& steps, Block& block) const {
         const bool loads = step.kind == Step::Kind::kLoadRows;
         const Ref& ref = loads ? step.out : step.arguments[0];
         std::byte* registers = block.at(*this, ref);
-        if (outer_sizes_.size() <= 1) {
-          const std::int64_t stride = outer_sizes_.empty() ? 0 : access->outer[0];
+        if (layout_.outer_sizes.size() <= 1) {
+          const std::int64_t stride = layout_.outer_sizes.empty() ? 0 : access->outer[0];
           if (loads) {
             step.load(registers, memory(*access, block.row), stride, block.rows);
           } else {
@@ -173,23 +190,23 @@ void Plan::run_steps(const std::vector<Step>& steps, Block& block) const {
 }
 
 void Plan::run_unit(Block& block, std::int64_t unit) const {
-  const std::int64_t tile = unit % tiles_per_row_;
-  block.row = unit / tiles_per_row_ * rows_per_block_;
-  block.rows = std::min(rows_per_block_, row_count_ - block.row);
-  const std::int64_t begin = tile * tile_;
-  const std::int64_t end = std::min(begin + tile_, row_size_);
-  for (const Phase& phase : phases_) {
+  const std::int64_t tile = unit % layout_.tiles_per_row;
+  block.row = unit / layout_.tiles_per_row * layout_.rows_per_block;
+  block.rows = std::min(layout_.rows_per_block, layout_.row_count - block.row);
+  const std::int64_t begin = tile * layout_.tile;
+  const std::int64_t end = std::min(begin + layout_.tile, layout_.row_size);
+  for (const Phase& phase : steps_.phases) {
     block.column = 0;
     block.columns = 1;
     run_steps(phase.before, block);
     if (phase.body.empty()) {
       continue;
     }
-    for (block.column = begin; block.column < end; block.column += chunk_) {
-      block.columns = std::min(chunk_, end - block.column);
-      for (std::size_t i = 0; i < vectors_.size(); ++i) {
-        if (vectors_[i].whole_row) {
-          block.vectors[i] = block.scratch + vectors_[i].offset + static_cast<std::size_t>(block.column) * vectors_[i].size;
+    for (block.column = begin; block.column < end; block.column += layout_.chunk) {
+      block.columns = std::min(layout_.chunk, end - block.column);
+      for (std::size_t i = 0; i < steps_.vectors.size(); ++i) {
+        if (steps_.vectors[i].whole_row) {
+          block.vectors[i] = block.scratch + steps_.vectors[i].offset + static_cast<std::size_t>(block.column) * steps_.vectors[i].size;
         }
       }
       run_steps(phase.body, block);
@@ -199,9 +216,9 @@ void Plan::run_unit(Block& block, std::int64_t unit) const {
 
 void Plan::run(void* const* tensors, std::int64_t first, std::int64_t last, std::byte* scratch) const {
   Block block{.tensors = tensors, .scratch = scratch, .vectors = {}};
-  block.vectors.resize(vectors_.size());
-  for (std::size_t i = 0; i < vectors_.size(); ++i) {
-    block.vectors[i] = vectors_[i].bound ? nullptr : scratch + vectors_[i].offset;
+  block.vectors.resize(steps_.vectors.size());
+  for (std::size_t i = 0; i < steps_.vectors.size(); ++i) {
+    block.vectors[i] = steps_.vectors[i].bound ? nullptr : scratch + steps_.vectors[i].offset;
   }
   for (std::int64_t unit = first; unit < last; ++unit) {
     run_unit(block, unit);

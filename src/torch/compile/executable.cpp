@@ -128,6 +128,9 @@ Executable::Step Executable::make_step(const Instruction& instruction) {
   }
   mark_last_uses(step, instruction);
   step.view = ViewCall::make(program_, instruction);
+  if (auto call = IndexCopyCall::make(program_, instruction)) {
+    step.index_copy = std::make_shared<const IndexCopyCall>(*std::move(call));
+  }
   return step;
 }
 

@@ -3,8 +3,8 @@
 // `run` knows nothing of Python (but for steps that call into it) and never looks at the graph again. Each step pushes its arguments on a
 // stack, calls the operator below autograd, and moves the results into their slots. An argument that dies there is moved, not copied, so
 // its memory is free for the next allocation as soon as the operator is done with it. Fused regions, matrix
-// products and plain views need no dispatcher: they take tensors from the slots and put tensors there (fused_call.h, matmul_call.h,
-// view_call.h). Safe to run from several threads at once.
+// products, plain views and rows written by index need no dispatcher: they take tensors from the slots and put tensors there (fused_call.h,
+// matmul_call.h, view_call.h, index_copy_call.h). Safe to run from several threads at once.
 //
 // Views whose memory the caller reaches in two ways (a result that is a view of an input or of another result) are made with autograd's
 // view tracking on: they must share a version counter, or autograd would not notice that a write to one changes what it saved of the other.
@@ -21,6 +21,7 @@
 #include "compiler/program.h"
 #include "torch/compile/external_call.h"
 #include "torch/compile/fused_call.h"
+#include "torch/compile/index_copy_call.h"
 #include "torch/compile/matmul_call.h"
 #include "torch/compile/memory_demand.h"
 #include "torch/compile/step_times.h"
@@ -65,6 +66,7 @@ class Executable {
     std::shared_ptr<const FusedCall> fused;
     std::shared_ptr<const MatmulCall> matmul;
     std::optional<ViewCall> view;
+    std::shared_ptr<const IndexCopyCall> index_copy;
     std::vector<c10::IValue> arguments;  // literals and constants; values are filled in
     std::vector<Fill> fills;
     std::vector<std::uint32_t> lists;  // arguments that are lists with values inside: never shared between runs
@@ -89,8 +91,11 @@ class Executable {
   void execute_fused(const Step& step, Slots& slots) const;
   void execute_matmul(const Step& step, Slots& slots) const;
   bool execute_view(const Step& step, Slots& slots) const;
+  bool execute_index_copy(const Step& step, Slots& slots) const;
   const at::Tensor& tensor_of(compiler::ValueId id, const Slots& slots) const;
   static void release(const Step& step, Slots& slots);
+  // Of a step that has an operator, which did not run.
+  static void release_arguments(const Step& step, Slots& slots);
   void push_arguments(const Step& step, Slots& slots, torch::jit::Stack& stack) const;
 
   compiler::Program program_;

@@ -105,6 +105,14 @@ void Executable::release(const Step& step, Slots& slots) {
   }
 }
 
+void Executable::release_arguments(const Step& step, Slots& slots) {
+  for (const Fill& fill : step.fills) {
+    if (fill.last) {
+      slots[static_cast<std::size_t>(fill.value)] = c10::IValue();
+    }
+  }
+}
+
 void Executable::execute_fused(const Step& step, Slots& slots) const {
   const FusedCall& call = *step.fused;
   c10::SmallVector<const at::Tensor*, 12> inputs;
@@ -138,12 +146,24 @@ bool Executable::execute_view(const Step& step, Slots& slots) const {
     }
     view = step.view->run_on_copy(base);
   }
-  for (const Fill& fill : step.fills) {
-    if (fill.last) {
-      slots[static_cast<std::size_t>(fill.value)] = c10::IValue();
-    }
-  }
+  release_arguments(step, slots);
   slots[static_cast<std::size_t>(step.results[0])] = *std::move(view);
+  release(step, slots);
+  return true;
+}
+
+// False if the operator itself must look.
+bool Executable::execute_index_copy(const Step& step, Slots& slots) const {
+  const IndexCopyCall& call = *step.index_copy;
+  const at::Tensor& target = tensor_of(call.target(), slots);
+  if (!call.run(target, tensor_of(call.places(), slots), tensor_of(call.source(), slots))) {
+    return false;
+  }
+  c10::IValue result = step.results[0] == compiler::kNoValue ? c10::IValue() : c10::IValue(target);
+  release_arguments(step, slots);
+  if (step.results[0] != compiler::kNoValue) {
+    slots[static_cast<std::size_t>(step.results[0])] = std::move(result);
+  }
   release(step, slots);
   return true;
 }
@@ -156,6 +176,9 @@ void Executable::execute(const Step& step, Slots& slots, torch::jit::Stack& stac
     return execute_matmul(step, slots);
   }
   if (step.view && (!step.tracks_views || !step.op) && execute_view(step, slots)) {
+    return;
+  }
+  if (step.index_copy != nullptr && execute_index_copy(step, slots)) {
     return;
   }
   push_arguments(step, slots, stack);
