@@ -27,17 +27,21 @@ class DirectExchange {
   // withdrawn from them.
   class Exposure {
    public:
-    Exposure(DirectExchange& exchange, const void* results) noexcept
+    // `results` must stay where they are.
+    Exposure(DirectExchange& exchange, std::span<const Buffer> results) noexcept
         : exchange_(exchange), results_(results), exceptions_(std::uncaught_exceptions()) {}
     ~Exposure() {
-      if (results_ != nullptr && std::uncaught_exceptions() > exceptions_) exchange_.peers_.withdraw(results_);
+      if (std::uncaught_exceptions() == exceptions_) return;
+      for (const Buffer& result : results_) {
+        if (result.count > 0) exchange_.peers_.withdraw(result.data);
+      }
     }
     Exposure(const Exposure&) = delete;
     Exposure& operator=(const Exposure&) = delete;
 
    private:
     DirectExchange& exchange_;
-    const void* results_;
+    std::span<const Buffer> results_;
     int exceptions_;
   };
 
@@ -46,30 +50,47 @@ class DirectExchange {
   void offer(Announcement& mine, std::span<const ConstBuffer> inputs, std::size_t width, std::size_t bytes) {
     offer_places(mine, inputs, {}, width, bytes);
   }
-  // The same with results that the others will write.
-  [[nodiscard]] Exposure offer(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width,
+  // The same with results that the others will write: one for all of them, or results[q] for rank q.
+  [[nodiscard]] Exposure offer(Announcement& mine, std::span<const ConstBuffer> inputs, std::span<const Buffer> results, std::size_t width,
                                std::size_t bytes) {
-    return {*this, offer_places(mine, inputs, results, width, bytes) && results.count > 0 ? results.data : nullptr};
+    return {*this, offer_places(mine, inputs, results, width, bytes) ? results : std::span<const Buffer>()};
   }
   // After await_all(): whether all ranks have offered. Then the operation below is to be called by all.
   [[nodiscard]] bool agreed() const noexcept;
 
   void all_reduce(ConstBuffer input, Buffer output, DataType type, ReduceKernel kernel, Combiner& combiner);
+  void reduce(ConstBuffer input, void* output, int root, DataType type, ReduceKernel kernel, Combiner& combiner);
   void reduce_scatter(ConstBuffer own, Buffer output, DataType type, ReduceKernel kernel, Combiner& combiner);
   void all_gather(ConstBuffer input, std::span<const Buffer> outputs, std::size_t width);
   void all_to_all(ConstBuffer own, std::span<const Buffer> outputs, std::size_t width);
   void broadcast(Buffer data, int root, std::size_t width);
+  void gather(ConstBuffer input, std::span<const Buffer> outputs, int root, std::size_t width);
+  void scatter(std::span<const ConstBuffer> inputs, Buffer output, int root, std::size_t width);
 
  private:
   [[nodiscard]] const std::byte* input_of(int rank, int part) const noexcept { return peers_.at(rank, arrival_.inputs(rank)[part]); }
-  [[nodiscard]] std::byte* output_of(int rank) const noexcept { return peers_.at(rank, arrival_.output(rank)); }
+  [[nodiscard]] std::byte* output_of(int rank, int part) const noexcept { return peers_.at(rank, arrival_.outputs(rank)[part]); }
   [[nodiscard]] int peer(int i) const noexcept { return (member_.rank() + i) % member_.size(); }
   // Whether it was offered.
-  bool offer_places(Announcement& mine, std::span<const ConstBuffer> inputs, Buffer results, std::size_t width, std::size_t bytes);
+  bool offer_places(Announcement& mine, std::span<const ConstBuffer> inputs, std::span<const Buffer> results, std::size_t width,
+                    std::size_t bytes);
+  // Where the data between the root and another rank, `bytes` in all, is cut: what lies before is copied by the root, the rest by the
+  // other. So every rank of the group copies the same.
+  [[nodiscard]] std::size_t share_of_root(std::size_t bytes) const noexcept {
+    return bytes / static_cast<std::size_t>(member_.size()) / kCacheLine * kCacheLine;
+  }
+  // The share of the numbers that this rank combines.
+  struct Share {
+    std::size_t first;
+    std::size_t count;
+  };
+  [[nodiscard]] Share share_of(std::size_t count) const noexcept;
+  // Lets the combiner read all ranks' inputs from there on.
+  void read_from(ConstBuffer own, std::size_t begin, Combiner& combiner) noexcept;
   // Returns when all ranks have called it as often as this one: what was written before can be read, what was read may be overwritten.
   void end_stage();
   // The same after others may have written `results`.
-  void end_stage(Buffer results, std::size_t width);
+  void end_stage(std::span<const Buffer> results, std::size_t width);
 
   Member& member_;
   Arrival& arrival_;
@@ -80,5 +101,11 @@ class DirectExchange {
 
 // Whether the two ranges share a byte.
 [[nodiscard]] bool overlap(ConstBuffer a, ConstBuffer b, std::size_t width) noexcept;
+
+// Whether `rank`, writing its outputs, would change what others may not have read of its inputs yet. inputs[q] is for rank q: its own part
+// nobody else reads.
+[[nodiscard]] bool overwrites(std::span<const ConstBuffer> inputs, std::span<const Buffer> outputs, int rank, std::size_t width) noexcept;
+// The same where the others read one input as a whole; it may be this rank's output.
+[[nodiscard]] bool overwrites(ConstBuffer input, std::span<const Buffer> outputs, int rank, std::size_t width) noexcept;
 
 }  // namespace neuron::collectives

@@ -167,6 +167,21 @@ def values(outcomes: Sequence[Outcome]) -> list[Any]:
     return [outcome.value for outcome in outcomes]
 
 
+def kill_with_descendants(process: int) -> None:
+    """End a process and all that it started, also what made a session of its own, as torchrun's ranks and their children do."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.parent.name))
+    found = [process]
+    for one in found:
+        found += children.get(one, [])
+    for one in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
 def torchrun(
     ranks: int, script: str | Path, *args: str, timeout: float = 300, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
@@ -189,7 +204,7 @@ def torchrun(
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_with_descendants(process.pid)
             output, _ = process.communicate()
             output += f"\n== killed after {timeout} s"
         return subprocess.CompletedProcess(command, process.returncode, output, "")

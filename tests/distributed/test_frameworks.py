@@ -36,8 +36,12 @@ def test_fsdp2(size, compiled, reshard):
     check(run_ranks(frameworks.fsdp, size, compiled, reshard, timeout=200))
 
 
-def test_hsdp():
-    check(run_ranks(frameworks.hsdp, 4, timeout=200))
+ALSO_COMPILED = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=extra)])
+
+
+@ALSO_COMPILED
+def test_hsdp(compiled):
+    check(run_ranks(frameworks.hsdp, 4, compiled, timeout=300))
 
 
 def test_fsdp2_with_offload():
@@ -61,12 +65,14 @@ def test_tensor_parallel(size, compiled):
     check(run_ranks(frameworks.tensor_parallel, size, compiled, timeout=240))
 
 
-def test_sequence_parallel():
-    check(run_ranks(frameworks.sequence_parallel, 2, timeout=200))
+@ALSO_COMPILED
+def test_sequence_parallel(compiled):
+    check(run_ranks(frameworks.sequence_parallel, 2, compiled, timeout=240))
 
 
-def test_loss_parallel():
-    check(run_ranks(frameworks.loss_in_parallel, 2, timeout=200))
+@ALSO_COMPILED
+def test_loss_parallel(compiled):
+    check(run_ranks(frameworks.loss_in_parallel, 2, compiled, timeout=240))
 
 
 WITH_AOT = pytest.mark.xfail(strict=True, reason='AOTAutograd: backend="aot_eager" gives the same wrong losses')

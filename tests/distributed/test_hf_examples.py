@@ -8,14 +8,13 @@ import os
 import re
 import runpy
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .launch import ROOT, free_port, run_ranks, values
+from .launch import ROOT, free_port, kill_with_descendants, run_ranks, values
 
 FOLDER = ROOT / "examples" / "distributed"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py") if path.read_text(encoding="utf-8").startswith("# torchrun"))
@@ -46,7 +45,7 @@ def run(command: list[str], timeout: float = 300) -> str:
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_with_descendants(process.pid)
             raise
     assert process.returncode == 0, f"{shlex.join(command)}\n{output[-6000:]}"
     return output

@@ -15,11 +15,14 @@ namespace neuron::collectives {
 class Combiner {
  public:
   explicit Combiner(int ranks)
-      : sources_(static_cast<std::size_t>(ranks)), targets_(static_cast<std::size_t>(ranks)), factors_(static_cast<std::size_t>(ranks)) {}
+      : sources_(static_cast<std::size_t>(ranks)),
+        next_(static_cast<std::size_t>(ranks)),
+        targets_(static_cast<std::size_t>(ranks)),
+        factors_(static_cast<std::size_t>(ranks)) {}
 
   // Where rank r's numbers begin; combine() may move it.
   [[nodiscard]] const void*& source(int r) noexcept { return sources_[static_cast<std::size_t>(r)]; }
-  // Where rank r gets the result of combine_for_all().
+  // Where rank r gets the result of combine_for_all(); null: it gets none.
   [[nodiscard]] std::byte*& target(int r) noexcept { return targets_[static_cast<std::size_t>(r)]; }
   [[nodiscard]] double& factor(int r) noexcept { return factors_[static_cast<std::size_t>(r)]; }
 
@@ -27,9 +30,13 @@ class Combiner {
   // only drive them out one by one.
   void combine(ReduceKernel kernel, DataType type, void* output, std::size_t count, bool streaming) {
     if (streaming && std::find(sources_.begin(), sources_.end(), output) == sources_.end()) {
-      combine_through_scratch(kernel, type, count, [output](std::size_t begin, const void* block, std::size_t bytes) {
-        copy(static_cast<std::byte*>(output) + begin, block, bytes, true);
-      });
+      // While a block is stored, the next one's numbers are fetched.
+      const auto store = [&](std::size_t begin, const void* block, std::size_t bytes) {
+        for (std::size_t r = 0; r < sources_.size(); ++r) next_[r] = static_cast<const std::byte*>(sources_[r]) + bytes;
+        copy_block_and_fetch(static_cast<std::byte*>(output) + begin, block, bytes, next_);
+      };
+      combine_through_scratch(kernel, type, count, store, fetched_block());
+      end_of_blocks();
     } else {
       kernel(sources_.data(), static_cast<int>(sources_.size()), factors_.data(), output, count);
     }
@@ -37,9 +44,12 @@ class Combiner {
 
   // Combines the sources into all targets, each of which may be its rank's source.
   void combine_for_all(ReduceKernel kernel, DataType type, std::size_t count, bool streaming) {
-    streaming = streaming && !std::equal(sources_.begin(), sources_.end(), targets_.begin());
+    bool in_place = true;
+    for (std::size_t r = 0; r < targets_.size(); ++r) in_place = in_place && (targets_[r] == nullptr || targets_[r] == sources_[r]);
+    streaming = streaming && !in_place;
     const auto give = [&](std::size_t begin, const void* block, std::size_t bytes) {
       for (std::size_t r = 0; r < targets_.size(); ++r) {
+        if (targets_[r] == nullptr) continue;
         std::byte* const target = targets_[r] + begin;
         copy(target, block, bytes, streaming && target != sources_[r]);
       }
@@ -61,11 +71,19 @@ class Combiner {
   }
 
  private:
+  // Where the next block is fetched meanwhile, it and the scratch must fit into the first level.
+  [[nodiscard]] std::size_t fetched_block() const noexcept {
+    constexpr std::size_t kFetchedBytes = 8 << 10;
+    constexpr std::size_t kLine = 64;
+    return std::clamp<std::size_t>(kFetchedBytes / sources_.size() / kLine * kLine, 1 << 10, 4 << 10);
+  }
+
   // For stores past the caches long runs are best. What stays in the caches goes through them in short ones, whose lines are all still in
   // the first level: twice as fast.
   static constexpr std::size_t kScratchBytes = 16 << 10;
   static constexpr std::size_t kCachedBytes = 2 << 10;
   std::vector<const void*> sources_;
+  std::vector<const void*> next_;  // where the sources' next block begins
   std::vector<std::byte*> targets_;
   std::vector<double> factors_;
   alignas(64) std::array<std::byte, kScratchBytes> scratch_;

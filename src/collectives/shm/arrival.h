@@ -32,9 +32,10 @@ class Arrival {
   // announce().
   [[nodiscard]] std::uint64_t* sends(int rank) const noexcept { return counts(rank); }
   [[nodiscard]] std::uint64_t* receives(int rank) const noexcept { return counts(rank) + member_.size(); }
-  // Where in the rank's file its input for each rank (or for all: [0]), and its output, begin, if it is_direct.
+  // Where in the rank's file its input for each rank (or for all: [0]), and its output from each rank (or from all: [0]), begin, if it
+  // is_direct.
   [[nodiscard]] std::uint64_t* inputs(int rank) const noexcept { return counts(rank) + 2 * member_.size(); }
-  [[nodiscard]] std::uint64_t& output(int rank) const noexcept { return counts(rank)[3 * member_.size()]; }
+  [[nodiscard]] std::uint64_t* outputs(int rank) const noexcept { return counts(rank) + 3 * member_.size(); }
   [[nodiscard]] std::byte* inline_data(int rank) const noexcept {
     return base(rank, operation_) + sizeof(Announcement) + sizeof(AnnouncedShape) + member_.layout().counts_bytes();
   }

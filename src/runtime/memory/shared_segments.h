@@ -48,7 +48,8 @@ class SharedSegments final : public SegmentSource {
   // now on does not reach it. Its bytes stay, also in the file, as long as the segment does; no other segment gets its place there.
   void withdraw(const void* data) noexcept;
 
-  // Around fork(). The child keeps the bytes as they are then, but does not write to its parent's memory.
+  // Around fork(). The child, which may not use the device, does not write to its parent's memory: pages that it writes become its own. Of
+  // the others it sees what the parent writes later, unlike those of private segments.
   void before_fork() noexcept { lock_.lock(); }
   void after_fork_in_parent() noexcept { lock_.unlock(); }
   void after_fork_in_child() noexcept;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "torch/distributed/process_bound.h"
 
 namespace neuron::distributed {
 
@@ -25,7 +26,7 @@ struct GroupNames {
   std::vector<std::uint64_t> global_ranks;  // empty: the same as the group's
 };
 
-class Group {
+class Group : public ProcessBound {
  public:
   // How the transport comes into being.
   struct Meeting {

@@ -2,6 +2,9 @@
 //
 // Eager work of this device is finished when a call returns, so the inputs of a collective are ready when it is issued. A synchronous call
 // has finished when it returns and returns no work. An asynchronous one returns a work (work.h) at once.
+//
+// Where its functions are: process_group_neuron.cpp (its life, and how operations are issued), process_group_reductions.cpp,
+// process_group_movements.cpp, process_group_messages.cpp.
 #pragma once
 
 #include <memory>
@@ -12,8 +15,8 @@
 
 #include "torch/distributed/collective_queue.h"
 #include "torch/distributed/group.h"
+#include "torch/distributed/operation.h"
 #include "torch/distributed/point_to_point.h"
-#include "torch/distributed/staging.h"
 
 namespace neuron::distributed {
 
@@ -80,29 +83,19 @@ class ProcessGroupNeuron final : public c10d::Backend {
   void abort() override;
   // Waits for what was issued and leaves the group.
   void shutdown() override;
-  // Leaves the group at once; what is under way ends with an error.
+  // Leaves the group at once; what is under way ends with an error. Like shutdown() and abort(), nothing in a forked child.
   void leave() noexcept;
 
  private:
-  // One operation, from its arguments to its result. It owns all that it needs: the process group may be gone when it runs.
-  struct Operation {
-    c10d::OpType type = c10d::OpType::UNKNOWN;
-    const char* name = "";
-    std::chrono::milliseconds timeout{0};
-    bool asynchronous = true;
-    Tensors inputs;
-    Tensors outputs;
-    Staging staging;
-    std::shared_ptr<Group> group;
-    std::function<void(collectives::Communicator&, const collectives::Call&)> body;
-    std::uint64_t record = 0;
-
-    void run(std::uint64_t sequence);
-  };
-
+  // Checks the tensors.
+  Operation make_operation(c10d::OpType type, const char* name, std::chrono::milliseconds timeout, bool asynchronous, Tensors inputs,
+                           Tensors outputs, c10::Layout layout) const;
   template <typename C10dOptions>
   Operation make_operation(c10d::OpType type, const char* name, const C10dOptions& options, Tensors inputs, Tensors outputs,
-                           c10::Layout layout = c10::kStrided) const;
+                           c10::Layout layout = c10::kStrided) const {
+    return make_operation(type, name, options.timeout, options.asyncOp, std::move(inputs), std::move(outputs), layout);
+  }
+  // Runs it, or has it run.
   WorkPointer issue(Operation operation);
   WorkPointer post(const char* name, Tensors& tensors, int peer, int tag, bool receive);
   WorkPointer remember(c10::intrusive_ptr<WorkNeuron> work);

@@ -33,6 +33,7 @@ bool WorkNeuron::isSuccess() const { return completed() && exception() == nullpt
 
 bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
   if (!completed()) {
+    driver_->check_not_inherited();
     const auto deadline = timeout.count() <= 0 ? WorkDriver::Deadline::max() : std::chrono::steady_clock::now() + timeout;
     if (!driver_->wait_for(*this, deadline)) {
       C10_THROW_ERROR(DistBackendError, c10::str("wait(): ", c10d::opTypeToString(opType_), ", sequence number ", sequence_,
@@ -45,7 +46,11 @@ bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-void WorkNeuron::abort() { driver_->abort("abort() was called on a work of this rank"); }
+void WorkNeuron::abort() {
+  if (!driver_->inherited()) {
+    driver_->abort("abort() was called on a work of this rank");
+  }
+}
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkNeuron::getFuture() {
   std::unique_lock lock(mutex_);

@@ -10,12 +10,14 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "torch/distributed/process_bound.h"
+
 namespace neuron::distributed {
 
 class WorkNeuron;
 
 // Whoever carries works out. A thread that waits for a work lends itself to the driver.
-class WorkDriver {
+class WorkDriver : public ProcessBound {
  public:
   virtual ~WorkDriver() = default;
   using Deadline = std::chrono::steady_clock::time_point;

@@ -6,7 +6,8 @@
 // --direct 0: everything goes through rings, as between processes that cannot read each other's memory. BYTES: the smallest operation that
 // does not.
 //
-// Size is that of the whole tensor: the input of all_reduce, reduce_scatter, all_to_all and broadcast, the output of all_gather. "moved" is
+// Size is that of the whole tensor: the input of all_reduce, reduce, reduce_scatter, all_to_all, scatter and broadcast, the output of
+// all_gather and gather. "moved" is
 // what any transport must move: memcpy of x bytes reads x and writes x, so moved bytes are half the sum of what all ranks must read of
 // their inputs and write of their outputs. The limit is that divided by what memcpy copies per second on arrays of 64 MB with as many
 // processes at once as there are ranks, at most one per core. The ratio is that limit's time by the measured one. Ratios above 1 are
@@ -154,6 +155,28 @@ Bench bench_of(const std::string& op) {
               c.broadcast({in, bytes / 4}, 0, DataType::kFloat, how);
             }};
   }
+  if (op == "reduce") {
+    return {[](double bytes, double n) { return (n * bytes + bytes) / 2; },
+            [](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              c.reduce({in, bytes / 4}, out, 0, DataType::kFloat, {}, how);
+            }};
+  }
+  // What the root has for itself stays where it is: it is not counted, and not copied.
+  if (op == "gather") {
+    return {[](double bytes, double n) { return bytes - bytes / n; },
+            [places](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              const auto mine = static_cast<std::size_t>(c.rank()) * (bytes / static_cast<std::size_t>(c.size()));
+              c.gather({(c.rank() == 0 ? out : in) + mine, bytes / static_cast<std::size_t>(c.size()) / 4},
+                       c.rank() == 0 ? places(out, bytes, c.size()) : std::vector<Buffer>(), 0, DataType::kFloat, how);
+            }};
+  }
+  if (op == "scatter") {
+    return {[](double bytes, double n) { return bytes - bytes / n; },
+            [parts](Communicator& c, std::byte* in, std::byte* out, std::size_t bytes, const Call& how) {
+              c.scatter(c.rank() == 0 ? parts(in, bytes, c.size()) : std::vector<ConstBuffer>(),
+                        {c.rank() == 0 ? in : out, bytes / static_cast<std::size_t>(c.size()) / 4}, 0, DataType::kFloat, how);
+            }};
+  }
   std::fprintf(stderr, "no operation %s\n", op.c_str());
   std::exit(2);
 }
@@ -203,7 +226,7 @@ void measure(const Settings& settings, const std::string& op, int ranks, double 
 
 constexpr const char* kHelp = R"(usage: collectives_bench [option value...]
   --ranks 2,4              sizes of the group
-  --ops all_reduce,...     all_reduce, all_gather, reduce_scatter, all_to_all, broadcast
+  --ops all_reduce,...     all_reduce, all_gather, reduce_scatter, all_to_all, broadcast; reduce, gather, scatter only if asked for
   --min 1024               bytes of a rank, each size four times the one before
   --max 268435456
   --in-place 0|1           whether all_reduce's result takes the place of its input

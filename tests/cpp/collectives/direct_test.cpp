@@ -44,8 +44,8 @@ TEST_P(Direct, SchedulesGiveWhatOneProcessComputes) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Direct, ::testing::Values(2, 3, 4, 5, 6, 7, 8), ::testing::PrintToStringParamName());
 
-constexpr Collective kDirect[] = {Collective::kAllReduce, Collective::kBroadcast, Collective::kAllGather, Collective::kReduceScatter,
-                                  Collective::kAllToAll};
+constexpr Collective kDirect[] = {Collective::kAllReduce,     Collective::kReduce,   Collective::kBroadcast, Collective::kAllGather,
+                                  Collective::kReduceScatter, Collective::kAllToAll, Collective::kGather,    Collective::kScatter};
 
 // Around the smallest size, and around the size from which results are written past the caches; odd counts leave every part but the first
 // unaligned.
@@ -59,6 +59,7 @@ TEST(DirectExchange, GivesTheSameOnBothSidesOfItsLimits) {
       for (const Collective collective : kDirect) {
         const bool lists =
             collective == Collective::kAllGather || collective == Collective::kAllToAll || collective == Collective::kReduceScatter;
+        // Of gather and scatter, what one rank has decides: the others do not know of the rest.
         const std::size_t parts = lists ? static_cast<std::size_t>(size) : 1;
         for (const std::size_t bytes : {kSmallest - 12, kSmallest, kSmallest + 12, kStreamingBytes - 12, kStreamingBytes + 12}) {
           for (const bool in_place : {false, true}) {
@@ -179,6 +180,43 @@ TEST(DirectExchange, TimesOutWhenARankStopsInTheMiddle) {
                   kill(other, SIGKILL);
                   require(thrown.code == ErrorCode::kTimeout && contains(thrown.text, "rank 1"), thrown.text);
                   require(!runtime::SharedSegments::of_device().offset_of(data, 1), "out of reach of a rank that goes on one day");
+                },
+                {1});
+}
+
+// The results of gather lie in several places, in all of which others write.
+TEST(DirectExchange, TakesAllResultsOfAGatherBack) {
+  run_processes(2,
+                [](int rank, KeyValueStore& store) {
+                  constexpr std::size_t kBytes = std::size_t{8} << 20;
+                  Arena::open();
+                  const auto communicator = join(store, rank, 2, "g", direct_options());
+                  auto& memory = Arena::memory();
+                  void* const places[] = {memory.map(kBytes, kBytes), memory.map(kBytes, kBytes), memory.map(kBytes, kBytes)};
+                  for (void* const place : places) require(memory.offset_of(place, kBytes).has_value(), "memory to share");
+                  const std::vector<Buffer> outputs{{places[0], kBytes}, {places[1], kBytes}};
+                  const auto gather = [&](milliseconds timeout) {
+                    communicator->gather({places[2], kBytes}, rank == 0 ? std::span<const Buffer>(outputs) : std::span<const Buffer>(), 0,
+                                         DataType::kUInt8, call(1, timeout));
+                  };
+                  if (rank == 1) {
+                    store.set("pid", std::to_string(getpid()));
+                    while (true) gather(kPatience);
+                  }
+                  const pid_t other = static_cast<pid_t>(std::stol(store.get("pid", kPatience)));
+                  std::thread stopper([&] {
+                    std::this_thread::sleep_for(milliseconds(100));
+                    kill(other, SIGSTOP);
+                  });
+                  const Thrown thrown = error_of([&] {
+                    while (true) gather(milliseconds(500));
+                  });
+                  stopper.join();
+                  kill(other, SIGKILL);
+                  require(direct_operations() > 0, "without rings");
+                  require(thrown.code == ErrorCode::kTimeout, thrown.text);
+                  require(!memory.offset_of(places[0], 1) && !memory.offset_of(places[1], 1), "the results, taken back");
+                  require(memory.offset_of(places[2], 1).has_value(), "the input, which nobody writes");
                 },
                 {1});
 }

@@ -416,9 +416,22 @@ def large(rank: int) -> list[str]:
         exchanged = on_device(torch.zeros(part * size), shift)
         finish(dist.all_to_all_single(exchanged, on_device(values[rank], shift), async_op=asynchronous))
         check(f"all_to_all {label}", exchanged, torch.cat([value[rank * part : (rank + 1) * part] for value in values]))
+        root = size - 1
+        tensor = on_device(values[rank], shift)
+        finish(dist.reduce(tensor, root, async_op=asynchronous))
+        check(f"reduce {label}", tensor, total if rank == root else values[rank])
+        parts = [value[:part] for value in values]
+        lists = [on_device(torch.zeros(part), shift) for _ in range(size)] if rank == root else None
+        finish(dist.gather(mine, lists, root, async_op=asynchronous))
+        for source, gathered_part in enumerate(lists or []):
+            check(f"gather from {source} {label}", gathered_part, parts[source])
+        scattered = on_device(torch.zeros(part), shift)
+        lists = [on_device(one, shift) for one in parts] if rank == root else None
+        finish(dist.scatter(scattered, lists, root, async_op=asynchronous))
+        check(f"scatter {label}", scattered, parts[rank])
         new = get_counters()["direct_collectives"] - direct
-        if part * size * 4 >= LARGE and new < 6:
-            faults.append(f"{new} of 6 collectives without copies in between: {label}")
+        if part * size * 4 >= LARGE and new < 9:
+            faults.append(f"{new} of 9 collectives without copies in between: {label}")
     return faults
 
 

@@ -199,10 +199,14 @@ def fsdp(rank: int, compiled: bool = False, reshard: bool = True) -> Result:
     return compare(model, my_share(), clip=True)
 
 
-def hsdp(rank: int) -> Result:
+def hsdp(rank: int, compiled: bool = False) -> Result:
     start()
     mesh = init_device_mesh("neuron", (2, 2), mesh_dim_names=("replicate", "shard"))
-    return compare(_shard(make_model(), mesh=mesh), my_share())
+    model = _shard(make_model(), mesh=mesh)
+    if compiled:
+        for block in model.blocks:
+            block.compile(backend="neuron")
+    return compare(model, my_share())
 
 
 def fsdp_offload(rank: int) -> Result:
@@ -291,7 +295,7 @@ def tensor_parallel(rank: int, compiled: bool = False) -> Result:
     return compare(maybe_compiled(model, compiled), None)
 
 
-def sequence_parallel(rank: int) -> Result:
+def sequence_parallel(rank: int, compiled: bool = False) -> Result:
     start()
     mesh = init_device_mesh("neuron", (dist.get_world_size(),))
     model = make_model()
@@ -322,10 +326,10 @@ def sequence_parallel(rank: int) -> Result:
         },
     )
     # Norms are replicated; their gradients are sums over the ranks' parts of the sequence.
-    return compare(model, None)
+    return compare(maybe_compiled(model, compiled), None)
 
 
-def loss_in_parallel(rank: int) -> Result:
+def loss_in_parallel(rank: int, compiled: bool = False) -> Result:
     start()
     mesh = init_device_mesh("neuron", (dist.get_world_size(),))
     model = make_model()
@@ -341,9 +345,10 @@ def loss_in_parallel(rank: int) -> Result:
     )
     result = Result()
     optimizer = optimizer_of(model)
+    forward = maybe_compiled(model, compiled)
     for tokens, labels in batches():
         with loss_parallel():
-            value = F.cross_entropy(model(tokens).flatten(0, 1), labels.flatten(0, 1))
+            value = F.cross_entropy(forward(tokens).flatten(0, 1), labels.flatten(0, 1))
             value.backward()
         optimizer.step()
         optimizer.zero_grad()
