@@ -115,6 +115,23 @@ def place(tree: Any, device: torch.device) -> Any:
     return Placement(device)(tree)
 
 
+NARROW = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def wide(tree: Any) -> Any:
+    """The tree with tensors of float dtypes, and mentions of these dtypes, in float64."""
+    leaves, structure = tree_flatten(tree)
+    return tree_unflatten([_wide_leaf(leaf) for leaf in leaves], structure)
+
+
+def _wide_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.dtype):
+        return torch.float64 if leaf in NARROW else leaf
+    if isinstance(leaf, torch.Tensor) and leaf.dtype in NARROW:
+        return leaf.detach().double().requires_grad_(leaf.requires_grad)
+    return leaf
+
+
 def tensors_of(tree: Any) -> list[torch.Tensor]:
     """The tensors of a tree, in order."""
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]

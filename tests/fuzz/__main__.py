@@ -36,7 +36,7 @@ def report(totals: Totals, found: list[DifferenceError], started: float) -> str:
     seconds = time.monotonic() - started
     return (
         f"{totals.eager} eager and {totals.compiled} compiled programs, {totals.steps} steps, {seconds:.0f} s; "
-        f"{totals.raising} steps raise alike; compiled: {totals.torch_own} differ alike in aot_eager on the CPU, "
+        f"{totals.raising} steps raise alike; compiled: {totals.torch_own} differ alike in aot_eager, "
         f"{totals.not_compared} raise in eager mode; {len(found)} differences"
     )
 

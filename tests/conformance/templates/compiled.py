@@ -42,15 +42,15 @@ def cases():
 
 
 def gradients(sample: Any, given: Any, result: Any) -> list[torch.Tensor | None]:
-    """Gradients of the inputs along fixed directions of the results."""
+    """Gradients of the inputs along fixed directions of the results, whose numbers every dtype has."""
     inputs = [t for t in tensors_of(given) if t.requires_grad]
     outputs = [t for t in tensors_of(sample.output_process_fn_grad(result)) if t.requires_grad]
     if not inputs or not outputs:
         return []
     numbers = torch.Generator().manual_seed(1)
+    parts = [[torch.randn(t.shape, generator=numbers).bfloat16().double() for _ in range(1 + t.is_complex())] for t in outputs]
     directions = [
-        torch.randn(t.shape, generator=numbers, dtype=torch.complex128 if t.is_complex() else torch.float64).to(t.dtype).to(t.device)
-        for t in outputs
+        (torch.complex(*part) if t.is_complex() else part[0]).to(t.dtype).to(t.device) for t, part in zip(outputs, parts, strict=True)
     ]
     return list(torch.autograd.grad(outputs, inputs, directions, allow_unused=True))
 

@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 from torch._dynamo.exc import TorchRuntimeError
+from torch.testing._comparison import default_tolerances
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from ..compare import same_strides
+from ..compare import as_near, same_strides
 from ..samples import tensors_of
 from .aliasing import sharing
 from .determinism import bits
+
+OTHER_VALUES = ": other values"
 
 
 @dataclasses.dataclass
@@ -91,13 +94,16 @@ def same_error(compiled: Exception | None, eager: Exception | None) -> bool:
     return type(compiled) in (type(eager), TorchRuntimeError)
 
 
-def differences(one: Facts, other: Facts, *, values: bool = True) -> list[str]:
-    """In what `one` differs from `other`: short texts that name no device and no number, so that those of two devices can be compared."""
+def differences(one: Facts, other: Facts, *, values: bool = True, computes: torch.dtype | None = None) -> list[str]:
+    """In what `one` differs from `other`: short texts that name no device and no number, so that those of two devices can be compared.
+
+    `computes`: the dtype in which results are computed, if they may be of a wider one.
+    """
     if one.error is not None or other.error is not None:
         return [] if same_error(one.error, other.error) else [f"raises {name_of(one.error)} instead of {name_of(other.error)}"]
-    found = _tree_differences("result", one.results, other.results, values)
-    found += _tree_differences("gradient", one.gradients, other.gradients, values)
-    found += _tree_differences("input afterwards", one.inputs, other.inputs, values)
+    found = _tree_differences("result", one.results, other.results, values, computes)
+    found += _tree_differences("gradient", one.gradients, other.gradients, values, computes)
+    found += _tree_differences("input afterwards", one.inputs, other.inputs, values, computes)
     if one.written != other.written:
         found.append(f"inputs written {one.written} instead of {other.written}")
     if one.shared != other.shared:
@@ -105,7 +111,7 @@ def differences(one: Facts, other: Facts, *, values: bool = True) -> list[str]:
     return found
 
 
-def _tree_differences(what: str, one: Any, other: Any, values: bool) -> list[str]:
+def _tree_differences(what: str, one: Any, other: Any, values: bool, computes: torch.dtype | None) -> list[str]:
     left, left_structure = tree_flatten(one)
     right, right_structure = tree_flatten(other)
     if left_structure != right_structure:
@@ -115,13 +121,13 @@ def _tree_differences(what: str, one: Any, other: Any, values: bool) -> list[str
         if type(a) is not type(b):
             found.append(f"{what} {index}: {type(a).__name__} instead of {type(b).__name__}")
         elif isinstance(b, Seen):
-            found += _tensor_differences(f"{what} {index}", a, b, values)
+            found += _tensor_differences(f"{what} {index}", a, b, values, computes)
         elif values and a != b and not (a != a and b != b):
             found.append(f"{what} {index}: another value")
     return found
 
 
-def _tensor_differences(what: str, one: Seen, other: Seen, values: bool) -> list[str]:
+def _tensor_differences(what: str, one: Seen, other: Seen, values: bool, computes: torch.dtype | None) -> list[str]:
     left, right = one.data, other.data
     found = [f"{what}: {n} {getattr(one, n)}" for n in ("requires_grad", "is_leaf") if getattr(one, n) != getattr(other, n)]
     for name in ("dtype", "shape", "layout"):
@@ -136,18 +142,33 @@ def _tensor_differences(what: str, one: Seen, other: Seen, values: bool) -> list
             found.append(f"{what}: strides {left.stride()} instead of {right.stride()} of shape {tuple(right.shape)}")
         if left.is_conj() != right.is_conj() or left.is_neg() != right.is_neg():
             found.append(f"{what}: conjugate or negative bit")
-    if values and not same_values(left, right):
-        found.append(f"{what}: other values")
+    if values and not same_values(left, right, computes):
+        found.append(f"{what}{OTHER_VALUES}")
     return found
 
 
-def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+def only_values(found: list[str]) -> bool:
+    """Whether tensors' elements are all that differs."""
+    return all(text.endswith(OTHER_VALUES) for text in found)
+
+
+def as_near_as(one: Facts, other: Facts, exact: Facts) -> bool:
+    """Whether the tensors of `one` are as near to those of `exact` as the ones of `other` (compare.as_near)."""
+    trees = [
+        [leaf.data for leaf in tree_flatten((facts.results, facts.gradients, facts.inputs))[0] if isinstance(leaf, Seen)]
+        for facts in (one, other, exact)
+    ]
+    return exact.error is None and as_near(*trees)
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor, computes: torch.dtype | None = None) -> bool:
     """Equal within the tolerance that `torch.testing` has for the dtype: compilation may decompose an operator in another way."""
     left, right = one.cpu(), other.cpu()
     if strided([left, right]) and torch.equal(bits(left), bits(right)):
         return True
+    rtol, atol = default_tolerances(left, right, *([] if computes is None else [computes]))
     try:
-        torch.testing.assert_close(left, right, equal_nan=True)
+        torch.testing.assert_close(left, right, equal_nan=True, rtol=rtol, atol=atol)
     except AssertionError:
         return False
     return True

@@ -74,7 +74,7 @@ def check_out(op, dtype: torch.dtype, most: int | None) -> int:
         raise NothingToCompare("no sample returns tensors without an error on the CPU")
     values = op.name not in UNINITIALISED
     kinds = (exact, other_strides, empty, wider)
-    return judge([(Trial(seedless(op), prepare=with_out(op, kind), values=values), samples) for kind in kinds])
+    return judge([(Trial(seedless(op), prepare=with_out(op, kind), values=values, computes=dtype), samples) for kind in kinds])
 
 
 @source("compiled_out")

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from ..case import source
 from ..compare import compare_calls
 from ..operators import UNINITIALISED, operator_cases, some_samples
-from ..samples import CPU, DEVICE, arguments, call, place, stays_on_host
+from ..samples import CPU, DEVICE, arguments, call, place, stays_on_host, wide
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -94,21 +94,16 @@ def layouts_of(given: Any) -> Iterator[tuple[str, Any]]:
     yield "twice", twice(given)
 
 
-# Several float32 products in a row, over samples up to 9 whose sums cancel: the device adds up in another order, and is as far from float64
-# as the CPU is: both 9.4e-6 of the larger of 1 and the element, over the samples without dropout.
-LONG_CHAINS = {("nn.functional.multi_head_attention_forward", torch.float32): {"rtol": 2e-5, "atol": 2e-5}}
-
-
 def check(op, dtype: torch.dtype, most: int | None) -> int:
     compared = 0
-    tolerance = LONG_CHAINS.get((op.name, dtype), {})
     for sample in some_samples(op, dtype, most):
         given = arguments(sample)
         for name, layout in layouts_of(given):
             on_cpu, on_device = place(layout, CPU), place(layout, DEVICE)
             try:
                 values = op.name not in UNINITIALISED
-                compare_calls(partial(call, op.op, on_device), partial(call, op.op, on_cpu), values=values, **tolerance)
+                exact = partial(call, op.op, wide(place(layout, CPU)))
+                compare_calls(partial(call, op.op, on_device), partial(call, op.op, on_cpu), exact=exact, values=values)
             except AssertionError as difference:
                 raise AssertionError(f"layout `{name}`: {difference}") from difference
             compared += 1

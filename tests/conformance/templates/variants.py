@@ -10,7 +10,7 @@ import torch
 from ..case import source
 from ..compare import assert_same, compare_calls
 from ..operators import UNINITIALISED, operator_cases, some_samples
-from ..samples import CPU, DEVICE, arguments, call, place
+from ..samples import CPU, DEVICE, arguments, call, place, wide
 
 
 def forms(op) -> list[Any]:
@@ -28,7 +28,8 @@ def check_forms(op, dtype: torch.dtype, most: int | None) -> int:
     for sample in some_samples(op, dtype, most):
         for form in forms(op):
             on_cpu, on_device = place(arguments(sample), CPU), place(arguments(sample), DEVICE)
-            compare_calls(partial(call, form, on_device), partial(call, form, on_cpu), values=op.name not in UNINITIALISED)
+            exact = partial(call, form, wide(place(arguments(sample), CPU)))
+            compare_calls(partial(call, form, on_device), partial(call, form, on_cpu), exact=exact, values=op.name not in UNINITIALISED)
             compared += 1
     return compared
 
