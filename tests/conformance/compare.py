@@ -156,7 +156,10 @@ AS_NEAR = 2.0
 
 
 def as_near(result: Any, reference: Any, exact: Any) -> bool:
-    """Whether no tensor's largest distance from the exact one is more than `AS_NEAR` times the reference's."""
+    """Whether no tensor's largest distance from the exact one is more than `AS_NEAR` times the reference's.
+
+    Infinities and NaN have no distance: where the reference or the exact tensor has one, the result is the reference's.
+    """
     trees = [[t.detach().cpu() for t in tensors_of(tree)] for tree in (result, reference, exact)]
     if len({len(tree) for tree in trees}) != 1:
         return False
@@ -164,9 +167,17 @@ def as_near(result: Any, reference: Any, exact: Any) -> bool:
         if not other.is_floating_point():
             if not torch.equal(mine, other):
                 return False
-        elif not other.numel() or true.shape != other.shape or not (mine - true).abs().max() <= AS_NEAR * (other - true).abs().max():
+        elif mine.shape != other.shape or true.shape != other.shape or not _as_near_tensor(mine, other, true):
             return False
     return True
+
+
+def _as_near_tensor(mine: torch.Tensor, other: torch.Tensor, true: torch.Tensor) -> bool:
+    finite = other.isfinite() & true.isfinite()
+    if not torch.allclose(mine[~finite], other[~finite], rtol=0, atol=0, equal_nan=True):
+        return False
+    distances, allowed = (mine - true)[finite].abs(), (other - true)[finite].abs()
+    return not distances.numel() or bool(distances.max() <= AS_NEAR * allowed.max())
 
 
 class _DrawsRandomNumbers(TorchDispatchMode):

@@ -28,8 +28,13 @@ void attention(const Attention& call, Threads& threads, Isa isa, Bf16Products pr
   const auto work = call.batches * call.query_heads * call.queries * call.keys * (call.head_size + call.value_size);
   Threads& team = work < kSerialWork ? single_thread() : threads;
   switch (isa) {
+    case Isa::kAmx:
+      if (call.type == DataType::kBFloat16 && products == Bf16Products::kTiles && kind == AttentionKind::kPrefill) {
+        return attention_amx(call, team);
+      }
+      [[fallthrough]];
     case Isa::kAvx512Bf16:
-      if (call.type == DataType::kBFloat16 && products == Bf16Products::kDot) {
+      if (call.type == DataType::kBFloat16 && products != Bf16Products::kWiden) {
         return attention_avx512_bf16(call, kind, team);
       }
       [[fallthrough]];

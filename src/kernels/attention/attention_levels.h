@@ -12,5 +12,6 @@ void attention_generic(const Attention& call, AttentionKind kind, Threads& threa
 void attention_avx2(const Attention& call, AttentionKind kind, Threads& threads);
 void attention_avx512(const Attention& call, AttentionKind kind, Threads& threads);
 void attention_avx512_bf16(const Attention& call, AttentionKind kind, Threads& threads);  // bfloat16 only, by products of pairs
+void attention_amx(const Attention& call, Threads& threads);                              // prefill of bfloat16 only
 
 }  // namespace neuron::kernels

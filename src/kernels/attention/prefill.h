@@ -26,7 +26,7 @@ class Prefill {
  public:
   explicit Prefill(const Attention& call)
       : call_(call),
-        depth_((call.head_size + kSteps - 1) / kSteps),
+        depth_(round_up((call.head_size + kSteps - 1) / kSteps, Elements::kDepthUnit)),
         key_panels_((call.keys + kPanel - 1) / kPanel),
         value_steps_(key_panels_ * kPanel / kSteps),
         value_width_(round_up(call.value_size, kLanes)),
@@ -49,6 +49,7 @@ class Prefill {
       });
       std::atomic<std::int64_t> next_block{0};
       threads.run([&](int, int) {
+        [[maybe_unused]] const typename Elements::Registers registers;
         for (std::int64_t task; (task = next_block.fetch_add(1, std::memory_order_relaxed)) < count * group * blocks;) {
           const auto head = task / (group * blocks);
           // The last queries first: under a causal mask they are the most work.

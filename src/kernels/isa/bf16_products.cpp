@@ -11,6 +11,7 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -25,9 +26,10 @@
 namespace neuron::kernels {
 namespace {
 
+constexpr std::array<std::string_view, 3> kNames{"widen", "dot", "tiles"};
+
 // The format's version stands in the text: another version is another choice, measured anew.
-constexpr const char* kDotText = "softneuron bf16 products 1: dot\n";
-constexpr const char* kWidenText = "softneuron bf16 products 1: widen\n";
+std::string text_of(Bf16Products products) { return "softneuron bf16 products 2: " + std::string(products_name(products)) + "\n"; }
 
 double multiply_adds_per_second(const Rate& rate) {
   constexpr std::int64_t kRounds = 20000;
@@ -53,8 +55,9 @@ std::string processor_name() {
 std::optional<Bf16Products> read_choice(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (text == kDotText) return Bf16Products::kDot;
-  if (text == kWidenText) return Bf16Products::kWiden;
+  for (const auto products : products_of(current_isa())) {
+    if (text == text_of(products)) return products;
+  }
   return std::nullopt;
 }
 
@@ -63,7 +66,7 @@ void write_choice(const std::string& file, Bf16Products choice) {
   const auto temporary = file + "." + std::to_string(getpid());
   {
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
-    stream << (choice == Bf16Products::kDot ? kDotText : kWidenText);
+    stream << text_of(choice);
     if (!stream.flush()) {
       std::remove(temporary.c_str());
       return;
@@ -102,34 +105,52 @@ std::string cache_folder() {
 }
 
 Bf16Products choose() {
-  const bool has_dot = current_isa() == Isa::kAvx512Bf16;
+  const auto available = products_of(current_isa());
   if (const char* forced = std::getenv("TORCH_NEURONX_BF16_PRODUCTS")) {
-    const std::string value = forced;
-    if (value == "widen") return Bf16Products::kWiden;
-    if (value == "dot" && has_dot) return Bf16Products::kDot;
-    throw std::invalid_argument("TORCH_NEURONX_BF16_PRODUCTS='" + value + "': expected " + (has_dot ? "'dot' or " : "") + "'widen'" +
-                                (has_dot ? "" : " on this instruction set, " + std::string(isa_name(current_isa()))));
+    std::string known;
+    for (const auto products : available) {
+      if (products_name(products) == forced) return products;
+      known += (known.empty() ? "'" : ", '") + std::string(products_name(products)) + "'";
+    }
+    throw std::invalid_argument("TORCH_NEURONX_BF16_PRODUCTS='" + std::string(forced) +
+                                "': expected one of those that the instruction set " + std::string(isa_name(current_isa())) +
+                                " has: " + known);
   }
-  if (!has_dot) return Bf16Products::kWiden;
+  if (available.size() == 1) return available.front();
   const auto folder = cache_folder();
   return folder.empty() ? measure_bf16_products() : recorded_bf16_products(folder);
 }
 
 }  // namespace
 
+std::string_view products_name(Bf16Products products) noexcept { return kNames[static_cast<std::size_t>(products)]; }
+
+std::vector<Bf16Products> products_of(Isa isa) {
+  std::vector<Bf16Products> available{Bf16Products::kWiden};
+  if (isa >= Isa::kAvx512Bf16) available.push_back(Bf16Products::kDot);
+  if (isa >= Isa::kAmx) available.push_back(Bf16Products::kTiles);
+  return available;
+}
+
 Bf16Products measure_bf16_products() {
-  double dots = 0;
-  double multiply_adds = 0;
+  const auto available = products_of(current_isa());
+  std::array<double, kNames.size()> rates{};
   for (int run = 0; run < 20; ++run) {
-    dots = std::max(dots, multiply_adds_per_second(bf16_dot_rate()));
-    multiply_adds = std::max(multiply_adds, multiply_adds_per_second(float_rate(Isa::kAvx512)));
+    for (const auto products : available) {
+      auto& rate = rates[static_cast<std::size_t>(products)];
+      rate = std::max(rate, multiply_adds_per_second(products_rate(products)));
+    }
   }
-  // At about equal rates widening has the better range: it keeps subnormal numbers.
-  return dots > 1.1 * multiply_adds ? Bf16Products::kDot : Bf16Products::kWiden;
+  // At about equal rates the earlier one: widening keeps subnormal numbers.
+  auto best = available.front();
+  for (const auto products : available) {
+    if (rates[static_cast<std::size_t>(products)] > 1.1 * rates[static_cast<std::size_t>(best)]) best = products;
+  }
+  return best;
 }
 
 Bf16Products recorded_bf16_products(const std::string& folder) {
-  const auto file = folder + "/bf16-products-" + processor_name();
+  const auto file = folder + "/bf16-products-" + processor_name() + "-" + std::string(isa_name(current_isa()));
   if (const auto choice = read_choice(file)) {
     return *choice;
   }

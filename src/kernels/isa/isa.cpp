@@ -1,6 +1,12 @@
 // See isa.h.
 #include "kernels/isa/isa.h"
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <stdexcept>
@@ -9,7 +15,24 @@
 namespace neuron::kernels {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"generic", "avx2", "avx512", "avx512_bf16"};
+constexpr std::array<std::string_view, 5> kNames{"generic", "avx2", "avx512", "avx512_bf16", "amx"};
+
+// Linux gives the 8 KiB of tile registers to a process that asks for them; threads and forked children have them too.
+bool tiles_permitted() {
+#if defined(__linux__) && defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16Tiles = 1U << 22;
+  constexpr unsigned kTiles = 1U << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBf16Tiles) == 0 || (d & kTiles) == 0) {
+    return false;
+  }
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 bool machine_runs(Isa isa) {
 #if defined(__x86_64__)
@@ -24,6 +47,10 @@ bool machine_runs(Isa isa) {
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     case Isa::kAvx512Bf16:
       return machine_runs(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
+    case Isa::kAmx: {
+      static const bool permitted = tiles_permitted();
+      return machine_runs(Isa::kAvx512Bf16) && permitted;
+    }
   }
 #endif
   return isa == Isa::kGeneric;
@@ -52,7 +79,7 @@ std::string_view isa_name(Isa isa) noexcept { return kNames[static_cast<std::siz
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> available;
-  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (machine_runs(isa)) {
       available.push_back(isa);
     }

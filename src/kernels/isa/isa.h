@@ -15,9 +15,10 @@ enum class Isa : std::uint8_t {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
   kAvx512Bf16,  // the same and AVX-512-BF16
+  kAmx,         // the same and AMX tiles of bfloat16, which the system must allow a process
 };
 
-// "generic", "avx2", "avx512", "avx512_bf16".
+// "generic", "avx2", "avx512", "avx512_bf16", "amx".
 std::string_view isa_name(Isa isa) noexcept;
 
 // What this machine runs, in ascending order; never empty.

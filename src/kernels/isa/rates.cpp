@@ -18,12 +18,22 @@ Rate float_rate(Isa isa) {
   }
 }
 
-Rate bf16_dot_rate() { return bf16_dot_rate_avx512_bf16(); }
+Rate products_rate(Bf16Products products) {
+  switch (products) {
+    case Bf16Products::kWiden:
+      return float_rate(current_isa());
+    case Bf16Products::kDot:
+      return bf16_dot_rate_avx512_bf16();
+    case Bf16Products::kTiles:
+      return bf16_tile_rate_amx();
+  }
+  return float_rate_generic();
+}
 
 #else
 
 Rate float_rate(Isa) { return float_rate_generic(); }
-Rate bf16_dot_rate() { return float_rate_generic(); }  // never called
+Rate products_rate(Bf16Products) { return float_rate_generic(); }
 
 #endif
 

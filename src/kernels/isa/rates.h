@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/isa/bf16_products.h"
 #include "kernels/isa/isa.h"
 
 namespace neuron::kernels {
@@ -15,7 +16,7 @@ struct Rate {
 // float32 multiply-adds with the vectors of one level that the machine runs.
 Rate float_rate(Isa isa);
 
-// Dot products of pairs of bfloat16. Needs Isa::kAvx512Bf16.
-Rate bf16_dot_rate();
+// Products of bfloat16 in one way. Needs a level that has it (bf16_products.h).
+Rate products_rate(Bf16Products products);
 
 }  // namespace neuron::kernels

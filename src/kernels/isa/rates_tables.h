@@ -9,5 +9,6 @@ Rate float_rate_generic();
 Rate float_rate_avx2();
 Rate float_rate_avx512();
 Rate bf16_dot_rate_avx512_bf16();
+Rate bf16_tile_rate_amx();
 
 }  // namespace neuron::kernels

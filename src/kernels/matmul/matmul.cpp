@@ -22,6 +22,8 @@ Level level_of(Isa isa) {
       return &matmul_avx512;
     case Isa::kAvx512Bf16:
       return &matmul_avx512_bf16;
+    case Isa::kAmx:
+      return &matmul_amx;
   }
 #endif
   return &matmul_generic;

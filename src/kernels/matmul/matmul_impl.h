@@ -41,7 +41,7 @@ inline void multiply_any(const Matmul& problem, Threads& threads, Bf16Products p
       return multiply_one<FloatFormat>(problem, threads);
     case DataType::kBFloat16:
       if constexpr (kHasBf16Dot) {
-        if (products == Bf16Products::kDot) {
+        if (products != Bf16Products::kWiden) {
           return multiply_one<PairFormat>(problem, threads);
         }
       }

@@ -9,5 +9,6 @@ void matmul_generic(const Matmul& problem, Threads& threads, Bf16Products produc
 void matmul_avx2(const Matmul& problem, Threads& threads, Bf16Products products);
 void matmul_avx512(const Matmul& problem, Threads& threads, Bf16Products products);
 void matmul_avx512_bf16(const Matmul& problem, Threads& threads, Bf16Products products);
+void matmul_amx(const Matmul& problem, Threads& threads, Bf16Products products);
 
 }  // namespace neuron::kernels

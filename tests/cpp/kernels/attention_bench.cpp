@@ -62,7 +62,7 @@ struct Limits {
 };
 
 Limits measure(Threads& threads) {
-  const auto rate = bf16_products() == Bf16Products::kDot ? bf16_dot_rate() : float_rate(current_isa());
+  const auto rate = products_rate(bf16_products());
   const testing::Clock clock(false, threads.count());
   double rates = 0, reads = 0;
   const std::vector<char, HugePages<char>> memory(std::size_t{256} << 20, 1);

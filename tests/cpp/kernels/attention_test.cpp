@@ -155,7 +155,7 @@ void check(const Case& c) {
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(::testing::Message() << isa_name(isa) << ": " << c);
     Problem problem(c);
-    attention(problem.call, team, isa, Bf16Products::kDot);
+    attention(problem.call, team, isa, products_of(isa).back());
     problem.expect_close(bound_of(c.type));
   }
 }
@@ -237,7 +237,7 @@ TEST(Attention, MaskStrides) {
         problem.visible.assign(1000, 1);
         for (std::size_t i = 0; i < problem.visible.size(); i += 3) problem.visible[i] = 0;
         problem.call.mask = {Kind::kBoolean, problem.visible.data(), 0, 0, row, column};
-        attention(problem.call, team, isa, Bf16Products::kDot);
+        attention(problem.call, team, isa, products_of(isa).back());
         problem.expect_close(4e-6);
       }
     }
@@ -264,14 +264,14 @@ TEST(Attention, HiddenKeysAreNotRead) {
         std::fill(problem.visible.begin() + i * 600 + 64, problem.visible.begin() + (i + 1) * 600, 0);
       }
       auto expected = problem;
-      attention(problem.call, team, isa, Bf16Products::kDot);
+      attention(problem.call, team, isa, products_of(isa).back());
       for (auto i = 64 * problem.call.value.row; i < static_cast<std::int64_t>(problem.value.size()); ++i) {
         problem.value.set(i, std::numeric_limits<float>::quiet_NaN());
       }
       for (auto i = 64 * problem.call.key.row; i < static_cast<std::int64_t>(problem.key.size()); ++i) {
         problem.key.set(i, std::numeric_limits<float>::quiet_NaN());
       }
-      attention(problem.call, team, isa, Bf16Products::kDot);
+      attention(problem.call, team, isa, products_of(isa).back());
       for (std::size_t i = 0; i < problem.output.size(); ++i) EXPECT_FALSE(std::isnan(problem.output[i]));
     }
   }
@@ -297,7 +297,7 @@ TEST(Attention, NanAndInfinityStayInTheirRows) {
           SCOPED_TRACE(::testing::Message() << isa_name(isa) << " " << int(type) << " " << queries << " " << bad);
           Problem problem({.query_heads = 1, .queries = queries, .keys = 50, .type = type});
           problem.query.set(1 * problem.call.query.row + 2, bad);
-          attention(problem.call, team, isa, Bf16Products::kDot);
+          attention(problem.call, team, isa, products_of(isa).back());
           for (std::int64_t i = 0; i < queries; ++i) EXPECT_EQ(std::isnan(problem.output[i * problem.call.output_row]), i == 1) << i;
         }
       }
@@ -313,11 +313,11 @@ TEST(Attention, TheNumberOfThreadsDoesNotMatter) {
         auto typed = c;
         typed.type = type;
         Problem alone(typed);
-        attention(alone.call, single_thread(), isa, Bf16Products::kDot);
+        attention(alone.call, single_thread(), isa, products_of(isa).back());
         for (const int threads : {2, 3, 5}) {
           testing::ThreadTeam team(threads);
           Problem shared(typed);
-          attention(shared.call, team, isa, Bf16Products::kDot);
+          attention(shared.call, team, isa, products_of(isa).back());
           EXPECT_TRUE(shared.output == alone.output && shared.logsumexp == alone.logsumexp) << isa_name(isa) << " " << threads;
         }
       }
@@ -334,7 +334,7 @@ TEST(Attention, ExpandedHeadsAndReversedRows) {
       problem.call.value.batch = 0;
       problem.call.key.data = static_cast<const float*>(problem.call.key.data) + 49 * problem.call.key.row;
       problem.call.key.row = -problem.call.key.row;
-      attention(problem.call, team, isa, Bf16Products::kDot);
+      attention(problem.call, team, isa, products_of(isa).back());
       problem.call.key.data = problem.key.data();
       problem.key = [&] {  // the reference reads from the first element
         auto reversed = problem.key;

@@ -54,7 +54,7 @@ TEST(Isa, LevelsAscendFromTheGenericOne) {
 class RecordedBf16Products : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (available_isas().back() != Isa::kAvx512Bf16) GTEST_SKIP() << "this machine has no bfloat16 dot products";
+    if (current_isa() < Isa::kAvx512Bf16) GTEST_SKIP() << "this machine has no bfloat16 dot products";
   }
   Folder folder_;
 };
@@ -62,11 +62,11 @@ class RecordedBf16Products : public ::testing::Test {
 TEST_F(RecordedBf16Products, AreMeasuredOnce) {
   const auto first = recorded_bf16_products(folder_.path());
   const auto text = text_of(folder_.file());
-  EXPECT_NE(text.find(first == Bf16Products::kDot ? "dot" : "widen"), std::string::npos);
+  EXPECT_NE(text.find(products_name(first)), std::string::npos);
   // What is recorded is believed, whatever a measurement would say.
-  const bool dot = first == Bf16Products::kDot;
-  std::ofstream(folder_.file()) << text.substr(0, text.rfind(' ')) << (dot ? " widen\n" : " dot\n");
-  EXPECT_EQ(recorded_bf16_products(folder_.path()), dot ? Bf16Products::kWiden : Bf16Products::kDot);
+  const auto other = first == Bf16Products::kDot ? Bf16Products::kWiden : Bf16Products::kDot;
+  std::ofstream(folder_.file()) << text.substr(0, text.rfind(' ')) << ' ' << products_name(other) << '\n';
+  EXPECT_EQ(recorded_bf16_products(folder_.path()), other);
 }
 
 TEST_F(RecordedBf16Products, CorruptFilesAreReplaced) {
@@ -76,7 +76,7 @@ TEST_F(RecordedBf16Products, CorruptFilesAreReplaced) {
   for (const std::string& bad : {std::string(), std::string("dot"), good.substr(0, good.size() - 1), good + "x", std::string(5000, 'z')}) {
     std::ofstream(file, std::ios::trunc) << bad;
     const auto choice = recorded_bf16_products(folder_.path());
-    EXPECT_EQ(text_of(file), good.substr(0, good.rfind(' ')) + (choice == Bf16Products::kDot ? " dot\n" : " widen\n"));
+    EXPECT_EQ(text_of(file), good.substr(0, good.rfind(' ') + 1) + std::string(products_name(choice)) + "\n");
   }
 }
 
@@ -86,7 +86,7 @@ TEST_F(RecordedBf16Products, ConcurrentProcessesAgree) {
     std::vector<pid_t> children;
     for (int i = 0; i < 6; ++i) {
       const auto child = fork();
-      if (child == 0) _exit(recorded_bf16_products(place) == Bf16Products::kDot ? 1 : 2);
+      if (child == 0) _exit(1 + static_cast<int>(recorded_bf16_products(place)));
       children.push_back(child);
     }
     int first = 0;

@@ -52,8 +52,8 @@ constexpr const char* kHelp = R"(usage: kernel_bench [option...]
   --rows 1,8,32,128,512          M
   --threads 1,2                  sizes of the team
   --layouts nk,kn                how the weight lies in memory: [N, K] or [K, N]
-  --isa NAME                     generic, avx2, avx512, avx512_bf16 (default: the machine's highest)
-  --products dot|widen           how bfloat16 is multiplied (default: as measured)
+  --isa NAME                     generic, avx2, avx512, avx512_bf16, amx (default: the machine's highest)
+  --products NAME                widen, dot, tiles: how bfloat16 is multiplied (default: as measured)
   --rounds 5                     measurements; the median ratio is printed
   --seconds 0.02                 least time of a measurement
   --memory 640                   MiB of weights to rotate through
@@ -146,17 +146,19 @@ class Bench {
         isa_ = isa;
       }
     }
-    products_ = isa_ != Isa::kAvx512Bf16       ? Bf16Products::kWiden
-                : options_.products == "dot"   ? Bf16Products::kDot
-                : options_.products == "widen" ? Bf16Products::kWiden
-                                               : measure_bf16_products();
+    const auto ways = products_of(isa_);
+    products_ = isa_ == current_isa() ? bf16_products() : ways.back();
+    for (const auto products : ways) {
+      if (products_name(products) == options_.products) {
+        products_ = products;
+      }
+    }
   }
 
   void run() {
-    std::printf("level %s, bfloat16 by %s\n", std::string(isa_name(isa_)).c_str(),
-                products_ == Bf16Products::kDot ? "dot products" : "widening");
+    std::printf("level %s, bfloat16 by %s\n", std::string(isa_name(isa_)).c_str(), std::string(products_name(products_)).c_str());
     std::printf("%-5s %-12s %-3s %5s %7s | %8s %9s %9s | %9s %9s | %6s %s\n", "type", "weight", "lay", "M", "threads", "read", "f32 fma",
-                "bf16 dot", "kernel", "limit", "ratio", "bound by");
+                "bf16", "kernel", "limit", "ratio", "bound by");
     std::printf("%35s | %8s %9s %9s | %9s %9s |\n", "", "GB/s", "GFLOP/s", "GFLOP/s", "us", "us");
     for (const auto& type_name : options_.types) {
       const auto type = type_name == "f32" ? DataType::kFloat32 : type_name == "f16" ? DataType::kFloat16 : DataType::kBFloat16;
@@ -220,7 +222,7 @@ class Bench {
     for (int round = 0; round < options_.rounds; ++round) {
       reads.push_back(read_bandwidth(clock, threads, weights_.get(), std::min<std::size_t>(bytes, std::size_t{192} << 20)));
       floats.push_back(multiply_add_rate(clock, threads, float_rate(isa_), 0.004));
-      dots.push_back(isa_ == Isa::kAvx512Bf16 ? multiply_add_rate(clock, threads, bf16_dot_rate(), 0.004) : 0.0);
+      dots.push_back(multiply_add_rate(clock, threads, products_rate(products_), 0.004));
       const auto rate = type == DataType::kBFloat16 ? std::max(floats.back(), dots.back()) : floats.back();
       int calls = 0;
       const auto start = clock.now();

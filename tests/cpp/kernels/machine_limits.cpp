@@ -33,9 +33,7 @@ int main(int argc, char** argv) {
   for (std::size_t round = 0; round < reads.size(); ++round) {
     reads[round] = read_bandwidth(clock, team, memory.get(), bytes);
     floats[round] = 2 * multiply_add_rate(clock, team, float_rate(available_isas().back()), 0.02);
-    halves[round] = available_isas().back() == Isa::kAvx512Bf16
-                        ? std::max(floats[round], 2 * multiply_add_rate(clock, team, bf16_dot_rate(), 0.02))
-                        : floats[round];
+    halves[round] = 2 * multiply_add_rate(clock, team, products_rate(bf16_products()), 0.02);
   }
   std::printf("{\"threads\": %d, \"read_bandwidth\": %.6g, \"float32\": %.6g, \"bfloat16\": %.6g}\n", threads, std::ranges::max(reads),
               std::ranges::max(floats), std::ranges::max(halves));

@@ -100,9 +100,10 @@ struct Way {
 std::vector<Way> ways(DataType type) {
   std::vector<Way> all;
   for (const Isa isa : available_isas()) {
-    all.push_back({isa, Bf16Products::kWiden});
-    if (isa == Isa::kAvx512Bf16 && type == DataType::kBFloat16) {
-      all.push_back({isa, Bf16Products::kDot});
+    for (const auto products : products_of(isa)) {
+      if (products == Bf16Products::kWiden || type == DataType::kBFloat16) {
+        all.push_back({isa, products});
+      }
     }
   }
   return all;
@@ -110,9 +111,9 @@ std::vector<Way> ways(DataType type) {
 
 std::string describe(const Way& way, const Matmul& p) {
   std::ostringstream text;
-  text << isa_name(way.isa) << (way.products == Bf16Products::kDot ? " dot" : " widen") << " type " << static_cast<int>(p.type) << " batch "
-       << p.batch << " [" << p.m << ", " << p.n << ", " << p.k << "] a " << p.a.row_stride << "," << p.a.column_stride << " b "
-       << p.b.row_stride << "," << p.b.column_stride << " c " << p.c_row_stride << "," << p.c_column_stride;
+  text << isa_name(way.isa) << " " << products_name(way.products) << " type " << static_cast<int>(p.type) << " batch " << p.batch << " ["
+       << p.m << ", " << p.n << ", " << p.k << "] a " << p.a.row_stride << "," << p.a.column_stride << " b " << p.b.row_stride << ","
+       << p.b.column_stride << " c " << p.c_row_stride << "," << p.c_column_stride;
   return text.str();
 }
 
@@ -443,7 +444,7 @@ TEST(Matmul, SubnormalNumbersCountUnlessDotProductsDropThem) {
       auto c = dense(DataType::kFloat32, m, 20, true, 33);
       Matmul problem{.m = m, .n = 20, .k = 4, .type = DataType::kBFloat16, .a = a.view(), .b = b.view(), .c = c.data(), .c_row_stride = 20};
       matmul(problem, single_thread(), way.isa, way.products);
-      EXPECT_EQ(c.get(0, m - 1, 19), way.products == Bf16Products::kDot ? 0.0F : 4096 * tiny) << describe(way, problem);
+      EXPECT_EQ(c.get(0, m - 1, 19), way.products != Bf16Products::kWiden ? 0.0F : 4096 * tiny) << describe(way, problem);
     }
   }
 }
