@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.testing._comparison import default_tolerances
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -156,7 +157,8 @@ AS_NEAR = 2.0
 
 
 def as_near(result: Any, reference: Any, exact: Any) -> bool:
-    """Whether no tensor's largest distance from the exact one is more than `AS_NEAR` times the reference's.
+    """Whether each tensor is right although it differs from the reference: within the tolerance that `torch.testing` has for its dtype
+    from the exact one, or at most `AS_NEAR` times the reference's largest distance from it.
 
     Infinities and NaN have no distance: where the reference or the exact tensor has one, the result is the reference's.
     """
@@ -177,7 +179,10 @@ def _as_near_tensor(mine: torch.Tensor, other: torch.Tensor, true: torch.Tensor)
     if not torch.allclose(mine[~finite], other[~finite], rtol=0, atol=0, equal_nan=True):
         return False
     distances, allowed = (mine - true)[finite].abs(), (other - true)[finite].abs()
-    return not distances.numel() or bool(distances.max() <= AS_NEAR * allowed.max())
+    if not distances.numel() or distances.max() <= AS_NEAR * allowed.max():
+        return True
+    rtol, atol = default_tolerances(mine)
+    return bool((distances <= atol + rtol * true[finite].abs()).all())
 
 
 class _DrawsRandomNumbers(TorchDispatchMode):
