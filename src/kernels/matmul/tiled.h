@@ -1,7 +1,7 @@
 // Products of bfloat16 matrices in AMX tile registers. Rows of the weight are used where they are, A is packed into panels of 32 rows.
 //
 // As in streamed.h the weight's rows are the left operand, so sums are those of C transposed. A block of the weight (kBlockColumns rows by
-// kPart words) stays in the second level cache while all panels of A pass by, and the next block is fetched meanwhile.
+// kBlockWords words) stays in the second level cache while all panels of A pass by, and the next block is fetched meanwhile.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,13 @@ namespace {
 
 static_assert(kPanelWidth == 2 * kTileWords && kLanes == kTileWords);
 
-constexpr std::int64_t kTileColumns = 2 * kTileHeight;    // of C, that are computed together
-constexpr std::int64_t kBlockColumns = 4 * kTileColumns;  // columns of C in a block
-constexpr std::int64_t kPart = 512;                       // words along k in a block
-constexpr std::int64_t kChunk = 128;                      // words of a panel that stay in the first level cache, beside a block's sums
-constexpr std::int64_t kPanelRows = 512;                  // rows of C whose panels are packed at once
+constexpr std::int64_t kTileColumns = 2 * kTileHeight;       // of C, that are computed together
+constexpr std::int64_t kBlockColumns = 4 * kTileColumns;     // of C, in a block
+constexpr std::int64_t kBlockWords = 512;                    // along k in a block
+constexpr std::int64_t kChunk = 128;                         // words of a panel that stay in the first level cache, beside a block's sums
+constexpr std::int64_t kMostWords = 4096;                    // along k, that are packed at once
+constexpr std::int64_t kPanelBytes = std::int64_t{8} << 20;  // of the panels that are packed at once
+constexpr std::int64_t kKeptRows = 1024;                     // of C, whose sums are kept from block to block
 constexpr std::int64_t kLineBytes = 64;
 
 // Walks through the lines of a block of rows, some of them at each step.
@@ -108,31 +110,60 @@ class Tiled {
         words_(words_of<PairFormat>(problem.k)) {}
 
   void multiply(Threads& threads) {
-    for (std::int64_t first = 0; first < problem_.m; first += kPanelRows) {
-      first_ = first;
-      rows_ = std::min(kPanelRows, problem_.m - first);
-      panels_ = static_cast<std::uint32_t*>(
-          scratch(Scratch::kShared, round_up(rows_, kPanelWidth) * words_ * static_cast<std::int64_t>(sizeof(std::uint32_t))));
-      threads.run([&](int member, int count) { pack_panels(share_of(words_, kLanes, member, count)); });
-      threads.run([&](int member, int count) { multiply_share(share_of(problem_.n, kTileColumns, member, count)); });
+    const auto stretch = std::clamp<std::int64_t>(words_, 1, kMostWords);
+    const bool kept = words_ > stretch;
+    auto most = kPanelBytes / (stretch * kSize);
+    if (words_ > kBlockWords) {
+      most = std::min(most, kKeptRows);
+    }
+    if (kept) {
+      most = std::min(most, kPanelBytes / (problem_.n * kSize));
+    }
+    most = std::max<std::int64_t>(1, most / kPanelWidth) * kPanelWidth;
+    for (std::int64_t row = 0; row < problem_.m; row += most) {
+      Pass pass{.rows = {row, std::min(problem_.m, row + most)}};
+      const auto height = round_up(pass.rows.end - row, kPanelWidth);
+      pass.panels = static_cast<std::uint32_t*>(scratch(Scratch::kShared, height * stretch * kSize));
+      pass.sums =
+          kept ? static_cast<float*>(scratch(Scratch::kPanel, count_ * height * round_up(problem_.n, kTileColumns) * kSize)) : nullptr;
+      for (std::int64_t word = 0; word == 0 || word < words_; word += stretch) {
+        pass.words = {word, std::min(words_, word + stretch)};
+        threads.run([&](int member, int count) { pack_panels(pass, share_of(pass.words.end - word, kLanes, member, count)); });
+        threads.run([&](int member, int count) { multiply_share(pass, share_of(problem_.n, kTileColumns, member, count)); });
+      }
     }
   }
 
  private:
+  static constexpr std::int64_t kSize = sizeof(float);  // of words and sums
+
   static const std::uint16_t* elements(const MatrixView& view) { return static_cast<const std::uint16_t*>(view.data); }
 
   static bool in_place(const Operand<PairFormat>& weight, std::int64_t k) {
     return weight.k_stride == 1 && weight.row_stride % PairFormat::kStep == 0 && k % PairFormat::kStep == 0;
   }
 
-  std::uint32_t* panel_at(std::int64_t row, std::int64_t word) const { return panels_ + row * words_ + word * kPanelWidth; }
+  // The part of A that is packed.
+  struct Pass {
+    Share rows;
+    Share words{};
+    std::uint32_t* panels = nullptr;  // [panel, word, kPanelWidth]
+    float* sums = nullptr;            // of all columns, if there is another part along k; else each member has its own
 
-  void pack_panels(const Share& words) const {
-    const auto k = words.begin * PairFormat::kStep;
-    const auto count = std::min(problem_.k, words.end * PairFormat::kStep) - k;
-    for (std::int64_t row = 0; row < rows_ && count > 0; row += kPanelWidth) {
-      pack<PairFormat, Packed::kColumns>(a_, first_ + row, std::min<std::int64_t>(kPanelWidth, rows_ - row), k, count,
-                                         panel_at(row, words.begin), kPanelWidth);
+    std::uint32_t* panel_at(std::int64_t row, std::int64_t word) const {
+      return panels + (row - rows.begin) * (words.end - words.begin) + (word - words.begin) * kPanelWidth;
+    }
+    std::int64_t height() const { return round_up(rows.end - rows.begin, kPanelWidth); }
+  };
+
+  // `words` counts from the pass's first.
+  void pack_panels(const Pass& pass, const Share& words) const {
+    const auto word = pass.words.begin + words.begin;
+    const auto k = word * PairFormat::kStep;
+    const auto count = std::min(problem_.k, (pass.words.begin + words.end) * PairFormat::kStep) - k;
+    for (auto row = pass.rows.begin; row < pass.rows.end && count > 0; row += kPanelWidth) {
+      pack<PairFormat, Packed::kColumns>(a_, row, std::min<std::int64_t>(kPanelWidth, pass.rows.end - row), k, count,
+                                         pass.panel_at(row, word), kPanelWidth);
     }
   }
 
@@ -140,104 +171,111 @@ class Tiled {
   struct Block {
     Share columns;
     Share words;
+
+    std::int64_t width() const { return columns.end - columns.begin; }
+    std::int64_t depth() const { return words.end - words.begin; }
   };
 
   // What a member works with.
   struct Workspace {
-    std::uint32_t* copies[2];  // of rows of a weight that cannot be used where they are: [kBlockColumns, row_distance(kPart)]
-    float* sums[2];            // [panel, kBlockColumns, kPanelWidth]
+    std::uint32_t* copies[2];  // of rows of a weight that cannot be used where they are: [kBlockColumns, row_distance(kBlockWords)]
+    float* sums[2];            // of the current columns: [panel, column, kPanelWidth]
     float* transposed[2];      // [kPanelWidth, kBlockColumns]
     Rows rows[2];              // of the current block
     BlockPrefetch next[2];
   };
 
-  void multiply_share(const Share& columns) const {
+  void multiply_share(const Pass& pass, const Share& columns) const {
     if (columns.begin >= columns.end) {
       return;
     }
     const TileRegisters registers;
     Workspace space{};
-    const auto copies = kBlockColumns * row_distance(kPart);
-    const auto sums = (words_ > kPart ? round_up(rows_, kPanelWidth) : kPanelWidth) * kBlockColumns;
     constexpr auto kTransposed = kBlockColumns * kPanelWidth;
-    space.copies[0] = static_cast<std::uint32_t*>(scratch(Scratch::kRows, count_ * copies * sizeof(std::uint32_t)));
-    space.sums[0] = static_cast<float*>(scratch(Scratch::kTile, count_ * sums * sizeof(float)));
-    space.transposed[0] = static_cast<float*>(scratch(Scratch::kTransposed, count_ * kTransposed * sizeof(float)));
-    space.copies[1] = space.copies[0] + copies;
-    space.sums[1] = space.sums[0] + sums;
-    space.transposed[1] = space.transposed[0] + kTransposed;
+    const auto copies = kBlockColumns * row_distance(kBlockWords);
+    const auto sums = (words_ > kBlockWords ? pass.height() : kPanelWidth) * kBlockColumns;
+    auto* own_copies = static_cast<std::uint32_t*>(scratch(Scratch::kRows, count_ * copies * kSize));
+    auto* own_sums = pass.sums != nullptr ? nullptr : static_cast<float*>(scratch(Scratch::kTile, count_ * sums * kSize));
+    auto* transposed = static_cast<float*>(scratch(Scratch::kTransposed, count_ * kTransposed * kSize));
     for (auto column = columns.begin; column < columns.end; column += kBlockColumns) {
       const Share strip{column, std::min(columns.end, column + kBlockColumns)};
-      for (std::int64_t word = 0; word == 0 || word < words_; word += kPart) {
-        const Block block{strip, {word, std::min(words_, word + kPart)}};
+      for (int weight = 0; weight < count_; ++weight) {
+        space.copies[weight] = own_copies + weight * copies;
+        space.transposed[weight] = transposed + weight * kTransposed;
+        space.sums[weight] = pass.sums != nullptr ? pass.sums + (weight * round_up(problem_.n, kTileColumns) + column) * pass.height()
+                                                  : own_sums + weight * sums;
+      }
+      for (auto word = pass.words.begin; word == pass.words.begin || word < pass.words.end; word += kBlockWords) {
+        const Block block{strip, {word, std::min(pass.words.end, word + kBlockWords)}};
         for (int weight = 0; weight < count_; ++weight) {
-          prepare(weight, block, next_of(block, columns.end), space);
+          prepare(weight, pass, block, next_of(pass, block, columns.end), space);
         }
-        multiply_block(block, space);
+        multiply_block(pass, block, space);
       }
     }
   }
 
   // The block after this one; its columns are none after the last.
-  Block next_of(const Block& block, std::int64_t end) const {
-    if (block.words.end < words_) {
-      return {block.columns, {block.words.end, std::min(words_, block.words.end + kPart)}};
+  static Block next_of(const Pass& pass, const Block& block, std::int64_t end) {
+    if (block.words.end < pass.words.end) {
+      return {block.columns, {block.words.end, std::min(pass.words.end, block.words.end + kBlockWords)}};
     }
-    return {{block.columns.end, std::min(end, block.columns.end + kBlockColumns)}, {0, std::min(words_, kPart)}};
+    return {{block.columns.end, std::min(end, block.columns.end + kBlockColumns)},
+            {pass.words.begin, std::min(pass.words.end, pass.words.begin + kBlockWords)}};
   }
 
   // Finds the rows of a block, or copies them; the next block's are fetched while this one is multiplied.
-  void prepare(int weight, const Block& block, const Block& next, Workspace& space) const {
+  void prepare(int weight, const Pass& pass, const Block& block, const Block& next, Workspace& space) const {
     const auto& from = weights_[weight];
     const auto k = block.words.begin * PairFormat::kStep;
     if (!in_place(from, problem_.k)) {
-      const auto stride = row_distance(kPart);
-      pack<PairFormat, Packed::kRows>(from, block.columns.begin, block.columns.end - block.columns.begin, k,
+      const auto stride = row_distance(kBlockWords);
+      pack<PairFormat, Packed::kRows>(from, block.columns.begin, block.width(), k,
                                       std::min(problem_.k, block.words.end * PairFormat::kStep) - k, space.copies[weight], stride);
       space.rows[weight] = {space.copies[weight], stride};
       return;
     }
     space.rows[weight] = {reinterpret_cast<const std::uint32_t*>(from.at(block.columns.begin, k)), from.row_stride / PairFormat::kStep};
-    const auto steps = (rows_ + kPanelWidth - 1) / kPanelWidth *
-                       ((block.columns.end - block.columns.begin + kTileColumns - 1) / kTileColumns) *
-                       ((block.words.end - block.words.begin) / kTileWords);
+    const auto tiles = pass.height() / kPanelWidth * (round_up(block.width(), kTileColumns) / kTileColumns);
     space.next[weight] =
-        BlockPrefetch(from.at(next.columns.begin, next.words.begin * PairFormat::kStep), next.columns.end - next.columns.begin,
-                      (next.words.end - next.words.begin) * static_cast<std::int64_t>(sizeof(std::uint32_t)),
-                      from.row_stride * static_cast<std::int64_t>(sizeof(std::uint16_t)), steps);
+        BlockPrefetch(from.at(next.columns.begin, next.words.begin * PairFormat::kStep), next.width(), next.depth() * kSize,
+                      from.row_stride * static_cast<std::int64_t>(sizeof(std::uint16_t)), tiles * (block.depth() / kTileWords));
   }
 
-  void multiply_block(const Block& block, Workspace& space) const {
-    const auto words = block.words.end - block.words.begin;
-    const auto width = block.columns.end - block.columns.begin;
+  void multiply_block(const Pass& pass, const Block& block, Workspace& space) const {
     const bool last = block.words.end >= words_;
-    for (std::int64_t row = 0; row < rows_; row += kPanelWidth) {
-      const auto height = std::min<std::int64_t>(kPanelWidth, rows_ - row);
-      const auto* panel = panel_at(row, block.words.begin);
-      const auto place = words_ > kPart ? row * kBlockColumns : 0;
+    for (auto row = pass.rows.begin; row < pass.rows.end; row += kPanelWidth) {
+      const auto height = std::min<std::int64_t>(kPanelWidth, pass.rows.end - row);
+      const auto place = words_ > kBlockWords ? (row - pass.rows.begin) * round_up(block.width(), kTileColumns) : 0;
       for (int weight = 0; weight < count_; ++weight) {
-        const auto [from, stride] = space.rows[weight];
-        for (std::int64_t word = 0; word == 0 || word < words; word += kChunk) {
-          const auto chunk = std::min(kChunk, words - word);
-          const bool add = block.words.begin + word > 0;
-          for (std::int64_t column = 0; column < width; column += kTileColumns) {
-            const Rows rows{from + column * stride + word, stride};
-            const auto columns = std::min<std::int64_t>(kTileColumns, width - column);
-            auto* to = space.sums[weight] + place + column * kPanelWidth;
-            if (height > kLanes) {
-              multiply_columns<2>(rows, columns, panel + word * kPanelWidth, chunk, to, add, space.next[weight]);
-            } else {
-              multiply_columns<1>(rows, columns, panel + word * kPanelWidth, chunk, to, add, space.next[weight]);
-            }
-          }
-        }
+        auto* sums = space.sums[weight] + place;
+        multiply_panel(block, space.rows[weight], pass.panel_at(row, block.words.begin), height > kLanes, sums, space.next[weight]);
         if (last) {
-          transpose_sums(space.sums[weight] + place, width, space.transposed[weight]);
+          transpose_sums(sums, block.width(), space.transposed[weight]);
         }
       }
       if (last) {
-        finisher_.finish(first_ + row, height, block.columns.begin, width, space.transposed[0], count_ == 2 ? space.transposed[1] : nullptr,
+        finisher_.finish(row, height, block.columns.begin, block.width(), space.transposed[0], count_ == 2 ? space.transposed[1] : nullptr,
                          kBlockColumns);
+      }
+    }
+  }
+
+  // A chunk of the panel meets all rows of the block before the next one.
+  static void multiply_panel(const Block& block, const Rows& from, const std::uint32_t* panel, bool wide, float* sums,
+                             BlockPrefetch& prefetch) {
+    for (std::int64_t word = 0; word == 0 || word < block.depth(); word += kChunk) {
+      const auto words = std::min(kChunk, block.depth() - word);
+      const bool add = block.words.begin + word > 0;
+      for (std::int64_t column = 0; column < block.width(); column += kTileColumns) {
+        const Rows rows{from.words + column * from.stride + word, from.stride};
+        const auto columns = std::min(kTileColumns, block.width() - column);
+        auto* to = sums + column * kPanelWidth;
+        if (wide) {
+          multiply_columns<2>(rows, columns, panel + word * kPanelWidth, words, to, add, prefetch);
+        } else {
+          multiply_columns<1>(rows, columns, panel + word * kPanelWidth, words, to, add, prefetch);
+        }
       }
     }
   }
@@ -260,9 +298,6 @@ class Tiled {
   const Operand<PairFormat> weights_[2];
   const int count_;
   const std::int64_t words_;
-  std::int64_t first_ = 0;  // of the rows in panels
-  std::int64_t rows_ = 0;
-  std::uint32_t* panels_ = nullptr;  // [panel, word, kPanelWidth]
 };
 
 }  // namespace

@@ -377,6 +377,26 @@ TEST(Matmul, Epilogues) {
   }
 }
 
+// More columns than one block has, and sums that are kept from one block along k to the next, beside a gate's.
+TEST(Matmul, GatedProductsOfSeveralBlocks) {
+  testing::ThreadTeam team(2);
+  for (const std::int64_t m : {7, 70}) {
+    for (const std::int64_t k : {600, 1100, 9000}) {
+      for (const bool weight_by_rows : {false, true}) {
+        auto a = dense(DataType::kBFloat16, m, k, true, 28);
+        auto b = dense(DataType::kBFloat16, k, 300, weight_by_rows, 29);
+        auto gate = dense(DataType::kBFloat16, k, 300, weight_by_rows, 30);
+        auto c = dense(DataType::kBFloat16, m, 300, true, 31);
+        Matmul gated{.m = m, .n = 300, .k = k};
+        gated.gate = gate.view();
+        gated.epilogue.activation = Activation::kSilu;
+        check(gated, a, b, c, team, {.gate = &gate});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(Matmul, EmptySizes) {
   for (const auto type : kTypes) {
     for (const std::int64_t m : {0, 1, 2, 8, 20, 120, 200}) {
