@@ -8,6 +8,7 @@ to three times nearer for float32; the worst case, k * 2^-24 * |a| |b|, is never
 from __future__ import annotations
 
 import itertools
+import statistics
 import os
 import subprocess
 import sys
@@ -56,16 +57,20 @@ def test_products_are_as_exact_as_the_cpus(dtype, transposed, weight_transposed)
         check(torch.baddbmm, torch.randn(2, m, n).to(dtype), a.expand(2, m, k), b.expand(2, k, n))
 
 
-@pytest.mark.parametrize("weight_transposed", [False, True])
-@pytest.mark.parametrize("m", [1, 4, 10, 64, 200])
-def test_long_sums_are_as_exact_as_the_cpus(m, weight_transposed):
-    """Libraries compare results to 1e-6 (peft does, of sums of 1000), so the usual error must be the CPU's, not only the largest."""
+@pytest.mark.parametrize("k", [1000, 4096])
+def test_long_sums_are_as_exact_as_the_cpus(k):
+    """Libraries compare results to 1e-6 (peft does, of sums of 1000), so the usual error must be the CPU's, not only the largest.
+
+    The CPU divides sums in ways that differ with shape, threads and processor, by up to twice in error: the usual one is their median.
+    """
     torch.manual_seed(0)
-    for k in (1000, 4096):
+    errors = {"cpu": [], "neuron": []}
+    for m, weight_transposed in itertools.product((1, 4, 10, 64, 200), (False, True)):
         a, b = torch.randn(m, k), matrix(k, 500, torch.float32, weight_transposed)
         exact = a.double() @ b.double()
-        cpu, device = (((a.to(place) @ b.to(place)).cpu().double() - exact).square().mean().sqrt() for place in ("cpu", "neuron"))
-        assert device <= 1.2 * cpu + 0.1 * 2**-24 * k**0.5
+        for place, found in errors.items():
+            found.append(((a.to(place) @ b.to(place)).cpu().double() - exact).square().mean().sqrt().item())
+    assert max(errors["neuron"]) <= 1.2 * statistics.median(errors["cpu"]) + 0.1 * 2**-24 * k**0.5
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -20,6 +20,8 @@ namespace neuron::distributed {
 
 // It owns all that it needs: the process group may be gone when it runs.
 struct Operation {
+  using Body = std::function<void(collectives::Communicator&, const collectives::Call&)>;
+
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* name = "";
   std::chrono::milliseconds timeout{0};
@@ -28,7 +30,7 @@ struct Operation {
   std::vector<at::Tensor> outputs;
   Staging staging;
   std::shared_ptr<Group> group;
-  std::function<void(collectives::Communicator&, const collectives::Call&)> body;
+  Body body;
   std::uint64_t record = 0;  // its entry in the flight recorder
 
   // Waits for the group to have met. Raises what describe_error() makes of what the transport throws.

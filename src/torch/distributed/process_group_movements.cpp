@@ -17,6 +17,21 @@ using collectives::Call;
 using collectives::Communicator;
 using collectives::ConstBuffer;
 
+// One of several tensors that a call gathers.
+struct GatheredTensor {
+  ConstBuffer input;
+  std::vector<Buffer> outputs;  // by rank
+  collectives::DataType type;
+};
+
+Operation::Body gather_each(std::vector<GatheredTensor> tensors) {
+  return [tensors = std::move(tensors)](Communicator& communicator, const Call& call) {
+    for (const auto& tensor : tensors) {
+      communicator.all_gather(tensor.input, tensor.outputs, tensor.type, call);
+    }
+  };
+}
+
 }  // namespace
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -37,11 +52,6 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather(TensorLists& outpu
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                                         const c10d::AllgatherOptions& options) {
-  struct Part {
-    ConstBuffer input;
-    std::vector<Buffer> outputs;
-    collectives::DataType type;
-  };
   // One list: the outputs of one input by rank. Several: for each rank, the outputs of all inputs.
   const bool single = inputs.size() == 1 && outputs.size() == 1;
   Tensors flat;
@@ -60,10 +70,10 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(TensorLi
   }
   auto operation = make_operation(single ? OpType::ALLGATHER : OpType::ALLGATHER_COALESCED, single ? "all_gather" : "all_gather_coalesced",
                                   options, inputs, flat);
-  std::vector<Part> parts;
+  std::vector<GatheredTensor> parts;
   const auto size = static_cast<std::size_t>(getSize());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Part part{operation.staging.input(inputs[i]), {}, to_data_type(inputs[i].scalar_type())};
+    GatheredTensor part{operation.staging.input(inputs[i]), {}, to_data_type(inputs[i].scalar_type())};
     for (std::size_t rank = 0; rank < size; ++rank) {
       const auto& output = flat[i * size + rank];
       check_same_type(output, inputs[i], operation.name);
@@ -75,11 +85,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(TensorLi
     operation.staging.separate({&part.input, 1}, part.outputs, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
-  operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
-    for (const auto& part : parts) {
-      communicator.all_gather(part.input, part.outputs, part.type, call);
-    }
-  };
+  operation.body = gather_each(std::move(parts));
   return issue(std::move(operation));
 }
 
@@ -92,20 +98,15 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::_allgather_base(at::Tensor& 
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                                     const c10d::AllgatherOptions& options) {
-  struct Part {
-    ConstBuffer input;
-    std::vector<Buffer> outputs;
-    collectives::DataType type;
-  };
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "all_gather_into_tensor: ", outputs.size(), " outputs for ", inputs.size(), " inputs");
   auto operation = make_operation(OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options, inputs, outputs);
   const auto size = static_cast<std::size_t>(getSize());
-  std::vector<Part> parts;
+  std::vector<GatheredTensor> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_same_type(outputs[i], inputs[i], operation.name);
     TORCH_CHECK_VALUE(outputs[i].numel() == inputs[i].numel() * getSize(), "all_gather_into_tensor: the output must have ", getSize(),
                       " times the elements of the input, but they have the sizes ", outputs[i].sizes(), " and ", inputs[i].sizes());
-    Part part{operation.staging.input(inputs[i]), {}, to_data_type(inputs[i].scalar_type())};
+    GatheredTensor part{operation.staging.input(inputs[i]), {}, to_data_type(inputs[i].scalar_type())};
     const auto whole = operation.staging.output(outputs[i]);
     for (std::size_t rank = 0; rank < size; ++rank) {
       part.outputs.push_back(slice(whole, inputs[i].element_size(), rank, part.input.count));
@@ -113,11 +114,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_into_tensor_coales
     operation.staging.separate({&part.input, 1}, part.outputs, getRank(), inputs[i].options());
     parts.push_back(std::move(part));
   }
-  operation.body = [parts = std::move(parts)](Communicator& communicator, const Call& call) {
-    for (const auto& part : parts) {
-      communicator.all_gather(part.input, part.outputs, part.type, call);
-    }
-  };
+  operation.body = gather_each(std::move(parts));
   return issue(std::move(operation));
 }
 

@@ -78,6 +78,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce(Tensors& tensors, con
   };
   return issue(std::move(operation));
 }
+
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                                    const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1, "reduce_scatter takes one tensor and one list of tensors");
