@@ -8,8 +8,8 @@ to three times nearer for float32; the worst case, k * 2^-24 * |a| |b|, is never
 from __future__ import annotations
 
 import itertools
-import statistics
 import os
+import statistics
 import subprocess
 import sys
 
