@@ -108,6 +108,12 @@ def test_a_group_made_without_the_store():
     assert text != "no error"
 
 
+def test_a_group_of_a_store_that_ended():
+    text, seconds = values(run_ranks(faults.group_of_a_store_that_ended, 1, SOON, timeout=LIMIT))[0]
+    assert seconds < SOON / 2
+    assert "the rank that keeps the store has left" in text
+
+
 def test_flight_record(tmp_path):
     for record in survivors(run_ranks(faults.recorded, 2, 1, str(tmp_path / "flight"), timeout=LIMIT), 1):
         entries = record["entries"]

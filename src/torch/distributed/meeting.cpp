@@ -30,7 +30,10 @@ class Meeting {
   Meeting(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size)
       // Every rank passes here once per group of this name, so the count tells apart groups that follow each other under one name in one
       // store. On the store's own connection, where a store that is gone shows at once.
-      : name_("generation" + std::to_string((store->add("arrivals", 1) - 1) / size)), adapter_(*store), rank_(rank), size_(size) {
+      : name_("generation" + std::to_string((reach_store([&] { return store->add("arrivals", 1); }) - 1) / size)),
+        adapter_(*store),
+        rank_(rank),
+        size_(size) {
     adapter_.set(place(rank), host_identity());
     // From here on, large tensors are in memory that the other ranks of the host can read.
     if (size > 1 && runtime::Environment::process().boolean("TORCH_NEURONX_SHARE_MEMORY").value_or(true)) {

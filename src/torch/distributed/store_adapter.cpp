@@ -17,7 +17,7 @@ c10::intrusive_ptr<c10d::Store> connect(c10d::Store& store) {
   c10::intrusive_ptr<c10d::Store> connection;
   {
     const c10d::StoreTimeoutGuard shortened(store, std::min(timeout, kLongest));
-    connection = store.clone();
+    connection = reach_store([&] { return store.clone(); });
   }
   connection->setTimeout(timeout);
   return connection;
@@ -27,7 +27,9 @@ c10::intrusive_ptr<c10d::Store> connect(c10d::Store& store) {
 
 StoreAdapter::StoreAdapter(c10d::Store& store) : store_(connect(store)) {}
 
-void StoreAdapter::set(const std::string& key, const std::string& value) { store_->set(key, value); }
+void StoreAdapter::set(const std::string& key, const std::string& value) {
+  reach_store([&] { store_->set(key, value); });
+}
 
 std::string StoreAdapter::get(const std::string& key, std::chrono::milliseconds timeout) {
   // Asked for in growing intervals instead of waited for: no store lets a wait be interrupted.
@@ -43,11 +45,15 @@ std::string StoreAdapter::get(const std::string& key, std::chrono::milliseconds 
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, kLongestPause);
   }
-  return store_->get_to_str(key);
+  return reach_store([&] { return store_->get_to_str(key); });
 }
 
-std::int64_t StoreAdapter::add(const std::string& key, std::int64_t amount) { return store_->add(key, amount); }
+std::int64_t StoreAdapter::add(const std::string& key, std::int64_t amount) {
+  return reach_store([&] { return store_->add(key, amount); });
+}
 
-bool StoreAdapter::has(const std::string& key) { return store_->check({key}); }
+bool StoreAdapter::has(const std::string& key) {
+  return reach_store([&] { return store_->check({key}); });
+}
 
 }  // namespace neuron::distributed

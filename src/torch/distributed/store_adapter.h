@@ -1,6 +1,8 @@
 // The key-value store of torch.distributed as the transport sees it.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -8,6 +10,17 @@
 #include "collectives/rendezvous.h"
 
 namespace neuron::distributed {
+
+// Asks a store. A store that is gone is a DistBackendError that says so; PyTorch's own errors speak of sockets.
+template <class Ask>
+auto reach_store(const Ask& ask) {
+  try {
+    return ask();
+  } catch (const c10::DistError& error) {
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("the rank that keeps the store has left, or cannot be reached: ", error.what_without_backtrace()));
+  }
+}
 
 class StoreAdapter final : public collectives::KeyValueStore {
  public:

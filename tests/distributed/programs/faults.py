@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -134,6 +135,21 @@ def store_is_gone(rank: int, timeout: float) -> Seen:
     try:
         dist.new_group([1], use_local_synchronization=True)
     except RuntimeError as error:
+        return str(error), time.monotonic() - begin
+    return "no error", time.monotonic() - begin
+
+
+def group_of_a_store_that_ended(rank: int, timeout: float) -> Seen:
+    """A group is made of a store whose keeper has ended meanwhile."""
+    start(timeout)
+    keeper = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", keeper.port, is_master=False, timeout=timedelta(seconds=1))
+    del keeper
+    kind = torch_neuronx._C.ProcessGroupNeuron
+    begin = time.monotonic()
+    try:
+        kind(store, 0, 2, kind.Options())
+    except dist.DistBackendError as error:
         return str(error), time.monotonic() - begin
     return "no error", time.monotonic() - begin
 
